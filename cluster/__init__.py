@@ -1,0 +1,1 @@
+"""What spans processes and machines: the policy channel between the policy actor and the replicas."""

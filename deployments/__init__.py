@@ -1,0 +1,1 @@
+"""The Ray Serve application: configuration, OpenAI-compatible API, replica, command line."""

@@ -1,0 +1,37 @@
+"""Everything the engine raises on purpose.
+
+PacelineError
+├── ConfigError          the configuration can't be honoured (also: a model that doesn't load)
+├── RequestError         the request can't be honoured; `field` names the offending parameter
+│   └── PromptTooLong    prompt leaves no room for a token within the context limit
+├── EngineFull           the waiting queue is at its limit; try again later
+└── EngineDead           a step failed; the engine takes no more work
+"""
+
+
+class PacelineError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(PacelineError):
+    """The configuration can't be honoured. The message is one line that names key and value."""
+
+
+class RequestError(PacelineError):
+    """The request can't be honoured; `field` is the parameter at fault."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class PromptTooLong(RequestError):
+    """The prompt leaves no room for even one token within the context limit."""
+
+
+class EngineFull(PacelineError):
+    """The waiting queue is at its limit."""
+
+
+class EngineDead(PacelineError):
+    """A step failed. Requests in flight end with this error and no new one is taken."""
