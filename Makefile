@@ -1,0 +1,71 @@
+# Paceline: `make serve` and `make test` are all that a fresh machine needs. `make help` lists the rest.
+
+PORT ?= 8000
+VENV := .venv
+STAMP := $(VENV)/.installed
+PACKAGES := policy engine cluster deployments
+CHECKED := $(PACKAGES) benchmarks tests
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup serve chat test check bench clean moved
+
+help:  ## List the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## Make .venv and install everything into it
+
+serve: $(STAMP)  ## Serve the embedded model on PORT (8000)
+	$(VENV)/bin/paceline models get smollm2-135m
+	$(VENV)/bin/paceline serve examples/config.yaml --port $(PORT)
+
+chat: $(STAMP)  ## Talk to the server that `make serve` started, in the terminal
+	$(VENV)/bin/paceline chat --url http://127.0.0.1:$(PORT)
+
+test: $(STAMP)  ## Run every test
+	$(VENV)/bin/python -m pytest
+
+check: $(STAMP)  ## Lint, formatting, strict types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy $(CHECKED)
+
+bench: $(STAMP)  ## Measure tokens/s by batch size and draft length
+	$(VENV)/bin/paceline models get smollm2-135m
+	mkdir -p out
+	$(VENV)/bin/python -m benchmarks.offline --json out/offline.json
+
+clean:  ## Remove .venv and everything that was built (not the cached models)
+	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp holds the folder it was made for, since a virtual environment does not survive a move.
+# It is written last, so an install that failed or was interrupted is taken up again.
+INSTALLED_FOR := $(shell cat $(STAMP) 2>/dev/null)
+ifneq ($(INSTALLED_FOR),)
+ifneq ($(INSTALLED_FOR),$(CURDIR))
+$(STAMP): moved
+endif
+endif
+
+$(STAMP): pyproject.toml constraints.txt
+	@rm -f $@
+	@if [ -n "$(INSTALLED_FOR)" ] && [ "$(INSTALLED_FOR)" != "$(CURDIR)" ]; then rm -rf $(VENV); fi
+	@if ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
+	    found=; \
+	    for python in $(PYTHON) python3.11 python3 python3.12 python3.13 python3.14; do \
+	        if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	            found=$$python; break; \
+	        fi; \
+	    done; \
+	    if [ -z "$$found" ]; then \
+	        echo "paceline: needs Python 3.11 or later: none of python3.11, python3 is (or set PYTHON=...)" >&2; \
+	        exit 1; \
+	    fi; \
+	    if ! $$found -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+	        echo "paceline: $$found lacks the venv module (on Debian: apt-get install python3-venv)" >&2; \
+	        exit 1; \
+	    fi; \
+	    rm -rf $(VENV) && $$found -m venv $(VENV); \
+	fi
+	$(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@printf '%s\n' '$(CURDIR)' > $@
