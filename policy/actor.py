@@ -1,0 +1,61 @@
+"""The Ray shell around the policy board: waiting and waking, no arithmetic.
+
+The class is plain, so that it runs in any event loop; `deployments/app.py` hands it to Serve as a
+deployment actor, whose single event loop is the only writer of the board.
+"""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from policy.board import PolicyBoard, Publication
+from policy.choice import parse_choice
+from policy.stats import StatsWindow
+
+LONG_POLL_S = 30.0
+
+
+class PolicyActor:
+    """Publishes the table to replicas that wait for it. Arguments are plain JSON values."""
+
+    def __init__(
+        self, configured: str | dict[str, Any], max_draft_len: int, long_poll_s: float = LONG_POLL_S
+    ) -> None:
+        self._board = PolicyBoard(parse_choice(configured), max_draft_len, time.time)
+        self._changed = asyncio.Condition()
+        self._long_poll_s = long_poll_s
+
+    async def newer_than(self, replica_id: str, held: Publication) -> Publication | None:
+        """Wait for a table newer than the one held; None when there was none for a while."""
+        async with self._changed:
+            if self._board.subscribe(replica_id, held):
+                self._changed.notify_all()
+            try:
+                async with asyncio.timeout(self._long_poll_s):
+                    await self._changed.wait_for(
+                        lambda: self._board.newer_than(held.table.version) is not None
+                    )
+            except TimeoutError:
+                return None
+            return self._board.newer_than(held.table.version)
+
+    async def observe(self, replica_id: str, window: StatsWindow) -> None:
+        """Take in what a replica counted."""
+        self._board.observe(replica_id, window)
+
+    async def note_stage(self, replica_id: str, stage: str) -> None:
+        """Take note of what a replica is doing."""
+        self._board.note_stage(replica_id, stage)
+
+    async def set_policy(self, policy: str | bool | dict[str, Any]) -> dict[str, Any]:
+        """Publish what a person chose; returns `describe()`. Raises ValueError in one line."""
+        choice = parse_choice(policy)
+        async with self._changed:
+            self._board.set_by_hand(choice)
+            self._changed.notify_all()
+        return await self.describe()
+
+    async def describe(self) -> dict[str, Any]:
+        """Table, history, replicas, and this actor's process id."""
+        return {**self._board.describe(), "pid": os.getpid()}

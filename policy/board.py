@@ -1,0 +1,211 @@
+"""The policy board: which table is published, who has it in force, what was counted. No Ray.
+
+Replicas are the durable store. The board lives in an actor that may die at any time; the next one
+starts from the configuration, and learns what was in force from the tables that replicas hold
+when they subscribe again:
+
+- held version 0: the replica's initial table, never published, never adopted.
+- held under another configuration (fingerprints differ): never adopted, so that a new
+  configuration is not undone by a replica of the old one.
+- otherwise the highest held version is adopted, unless a person set a table since this board
+  started: a table set by hand is never replaced by an older decision.
+
+Whenever a held table is not adopted although its version is as high as the board's, the board's
+table is published again above it, so that versions only rise, for every replica.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from policy.choice import PolicyChoice, PolicyMode
+from policy.stats import StatsWindow
+from policy.table import SpeculationTable
+
+PolicySource = Literal["config", "hand"]
+
+HISTORY_LEN = 64
+FORGET_REPLICA_AFTER_S = 120.0
+"""Several long polls: a replica that is alive has been heard of by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A published table with where it comes from; what replicas receive, hold and give back."""
+
+    table: SpeculationTable
+    mode: PolicyMode
+    source: PolicySource
+    set_at_unix_s: float
+    config_fingerprint: str
+    """Fingerprint of the configured policy of the board that published it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    version: int
+    at_unix_s: float
+    why: str
+    rungs: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class ReplicaRecord:
+    seen_at_unix_s: float
+    version_in_force: int = 0
+    stage: str = ""
+    """What the replica is doing: a loading stage, "ready", or "failed: reason"."""
+    totals: StatsWindow = field(default_factory=StatsWindow)
+    """Sums since this board started."""
+
+
+def initial_publication(configured: PolicyChoice) -> Publication:
+    """What a replica holds before it has heard of any publication: the configuration, version 0."""
+    return Publication(
+        table=SpeculationTable(version=0, rungs=configured.rungs),
+        mode=configured.mode,
+        source="config",
+        set_at_unix_s=0.0,
+        config_fingerprint=configured.fingerprint,
+    )
+
+
+class PolicyBoard:
+    """Owns the published table, its history and the records of the replicas."""
+
+    def __init__(
+        self, configured: PolicyChoice, max_draft_len: int, now_unix_s: Callable[[], float]
+    ) -> None:
+        self._now_unix_s = now_unix_s
+        self._max_draft_len = max_draft_len
+        self._config_fingerprint = configured.fingerprint
+        self._set_by_hand = False
+        self._history: deque[HistoryEntry] = deque(maxlen=HISTORY_LEN)
+        self._replicas: dict[str, ReplicaRecord] = {}
+        self._started_at_unix_s = now_unix_s()
+        self._published = initial_publication(configured)
+        self._publish(
+            replace(self._published, set_at_unix_s=self._started_at_unix_s), 1, "configuration"
+        )
+
+    @property
+    def published(self) -> Publication:
+        return self._published
+
+    @property
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """Publications, oldest first."""
+        return tuple(self._history)
+
+    def set_by_hand(self, choice: PolicyChoice) -> Publication:
+        """Publish what a person chose. Raises ValueError when the drafts would be too long."""
+        choice.limited_to(self._max_draft_len)
+        self._set_by_hand = True
+        self._publish(
+            Publication(
+                table=SpeculationTable(version=0, rungs=choice.rungs),
+                mode=choice.mode,
+                source="hand",
+                set_at_unix_s=self._now_unix_s(),
+                config_fingerprint=self._config_fingerprint,
+            ),
+            self._published.table.version + 1,
+            f"set by hand: {choice.mode}",
+        )
+        return self._published
+
+    def subscribe(self, replica_id: str, held: Publication) -> bool:
+        """Note what a replica holds. True when that changed the published table."""
+        self._record(replica_id)
+        ours, theirs = self._published.table.version, held.table.version
+        if theirs == 0 or theirs < ours or held == self._published:
+            return False
+        same_config = held.config_fingerprint == self._config_fingerprint
+        if same_config and theirs > ours and not self._set_by_hand:
+            self._publish(held, theirs, f"recovered from replica {replica_id}")
+        else:
+            self._publish(
+                self._published, theirs + 1, f"above version {theirs} of replica {replica_id}"
+            )
+        return True
+
+    def newer_than(self, version: int) -> Publication | None:
+        """The published table if its version is higher."""
+        return self._published if self._published.table.version > version else None
+
+    def observe(self, replica_id: str, window: StatsWindow) -> None:
+        """Add a replica's counts; its window also tells the version in force there."""
+        record = self._record(replica_id)
+        record.version_in_force = window.table_version
+        record.totals.merge(window)
+
+    def note_stage(self, replica_id: str, stage: str) -> None:
+        """Note what a replica is doing."""
+        self._record(replica_id).stage = stage
+
+    def describe(self) -> dict[str, Any]:
+        """Table, history and replicas as JSON-ready values."""
+        now = self._now_unix_s()
+        self._forget_silent_replicas(now)
+        published = self._published
+        return {
+            "table": {
+                "version": published.table.version,
+                "rungs": [list(rung) for rung in published.table.rungs],
+                "mode": published.mode,
+                "source": published.source,
+                "set_at_unix_s": published.set_at_unix_s,
+            },
+            "replicas": [
+                _describe_replica(replica_id, record, now)
+                for replica_id, record in sorted(self._replicas.items())
+            ],
+            "history": [
+                {
+                    "version": entry.version,
+                    "at_unix_s": entry.at_unix_s,
+                    "why": entry.why,
+                    "rungs": [list(rung) for rung in entry.rungs],
+                }
+                for entry in self._history
+            ],
+            "started_at_unix_s": self._started_at_unix_s,
+        }
+
+    def _publish(self, publication: Publication, version: int, why: str) -> None:
+        assert version > self._published.table.version
+        table = publication.table.with_version(version)
+        self._published = replace(publication, table=table)
+        self._history.append(HistoryEntry(version, self._now_unix_s(), why, table.rungs))
+
+    def _record(self, replica_id: str) -> ReplicaRecord:
+        now = self._now_unix_s()
+        record = self._replicas.setdefault(replica_id, ReplicaRecord(seen_at_unix_s=now))
+        record.seen_at_unix_s = now
+        return record
+
+    def _forget_silent_replicas(self, now_unix_s: float) -> None:
+        for replica_id, record in list(self._replicas.items()):
+            if now_unix_s - record.seen_at_unix_s > FORGET_REPLICA_AFTER_S:
+                del self._replicas[replica_id]
+
+
+def _describe_replica(replica_id: str, record: ReplicaRecord, now_unix_s: float) -> dict[str, Any]:
+    totals = record.totals
+    return {
+        "replica_id": replica_id,
+        "version_in_force": record.version_in_force,
+        "seen_s_ago": round(max(0.0, now_unix_s - record.seen_at_unix_s), 3),
+        "stage": record.stage,
+        "steps": totals.steps,
+        "steps_without_draft": totals.steps_without_draft,
+        "rounds": totals.rounds,
+        "emitted_tokens": totals.emitted_tokens,
+        "drafted_tokens": totals.drafted_tokens,
+        "accepted_tokens": totals.accepted_tokens,
+        "accepted_by_position": list(totals.accepted_by_position),
+        "drafted_by_position": list(totals.drafted_by_position),
+        "draft_seconds": totals.draft_seconds,
+        "target_seconds": totals.target_seconds,
+    }

@@ -1,0 +1,100 @@
+"""What a person may ask for: `off`, `{fixed: K}` or `{table: {batch: length}}`."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from policy.table import MAX_DRAFT_LEN, SpeculationTable, fixed_rungs, rungs_from
+
+PolicyMode = Literal["off", "fixed", "table"]
+
+ALLOWED = "off, {fixed: K} or {table: {batch: length, ...}}"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """A policy chosen by a person, as rungs ready for a table."""
+
+    mode: PolicyMode
+    rungs: tuple[tuple[int, int], ...]
+
+    @property
+    def max_draft_len(self) -> int:
+        """Longest draft length of any rung, in tokens."""
+        return max((length for _, length in self.rungs), default=0)
+
+    @property
+    def fingerprint(self) -> str:
+        """Short hash: equal exactly when mode and rungs are equal."""
+        canonical = json.dumps([self.mode, [list(rung) for rung in self.rungs]])
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def limited_to(self, max_draft_len: int) -> "PolicyChoice":
+        """This choice. Raises ValueError when it asks for longer drafts than the engine makes."""
+        if self.max_draft_len > max_draft_len:
+            reason = (
+                "there is no drafter (drafter.kind is none)"
+                if max_draft_len == 0
+                else "engine.max_draft_len is the limit"
+            )
+            raise ValueError(
+                f"draft length must be at most {max_draft_len}, got {self.max_draft_len}: {reason}"
+            )
+        return self
+
+
+def parse_choice(value: object) -> PolicyChoice:
+    """Read a policy from YAML or JSON. Raises ValueError with one line that shows the value.
+
+    YAML reads a bare `off` as False, JSON turns the batch sizes into strings: both are accepted.
+
+    >>> parse_choice({"table": {"1": 5, 8: 2}}).rungs
+    ((1, 5), (8, 2))
+    """
+    if value is False or value == "off":
+        return PolicyChoice("off", ())
+    if isinstance(value, Mapping) and len(value) == 1:
+        key, setting = next(iter(value.items()))
+        if key == "fixed":
+            return _fixed(setting)
+        if key == "table":
+            return _table(setting)
+    raise ValueError(f"must be {ALLOWED}, got {value!r}")
+
+
+def _fixed(setting: object) -> PolicyChoice:
+    length = _whole_number(setting, "fixed")
+    if not 0 <= length <= MAX_DRAFT_LEN:
+        raise ValueError(f"fixed must be between 0 and {MAX_DRAFT_LEN}, got {length}")
+    return PolicyChoice("fixed", fixed_rungs(length))
+
+
+def _table(setting: object) -> PolicyChoice:
+    if not isinstance(setting, Mapping) or not setting:
+        raise ValueError(
+            f"table must map batch sizes to draft lengths, such as {{1: 5, 8: 2}}, got {setting!r}"
+        )
+    lengths: dict[int, int] = {}
+    for key, value in setting.items():
+        batch_size = _batch_size(key)
+        if batch_size in lengths:
+            raise ValueError(f"table gives batch size {batch_size} twice")
+        lengths[batch_size] = _whole_number(value, f"table[{batch_size}]")
+    rungs = rungs_from(lengths)
+    SpeculationTable(version=0, rungs=rungs)
+    return PolicyChoice("table", rungs)
+
+
+def _batch_size(key: object) -> int:
+    if isinstance(key, str) and key.strip().isascii() and key.strip().isdigit():
+        return int(key)
+    return _whole_number(key, "a batch size of table")
+
+
+def _whole_number(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        # A bad value in a document, not a caller's mistake: readers catch ValueError alone.
+        raise ValueError(f"{name} must be a whole number, got {value!r}")  # noqa: TRY004
+    return value

@@ -1,0 +1,240 @@
+"""The channel against policy actors in the same event loop, whose death is a flag."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.policy_channel import ChannelTimings, PolicyChannel, PolicyClient
+from policy.actor import PolicyActor
+from policy.board import Publication, initial_publication
+from policy.choice import parse_choice
+from policy.stats import StatsWindow
+from policy.table import SpeculationTable
+
+QUICK = ChannelTimings(report_s=0.002, first_pause_s=0.001, longest_pause_s=0.004, answer_s=30.0)
+
+
+class ActorDied(Exception):
+    pass
+
+
+class MortalActor:
+    """A policy actor that fails pending and later calls once it is killed."""
+
+    def __init__(self, configured: str = "off") -> None:
+        self.actor = PolicyActor(configured, max_draft_len=8)
+        self._death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.subscribed = asyncio.Event()
+
+    def kill(self) -> None:
+        self._death.set_exception(ActorDied())
+        self._death.exception()
+
+    async def newer_than(self, replica_id: str, held: Publication) -> Publication | None:
+        call = asyncio.create_task(self.actor.newer_than(replica_id, held))
+        await asyncio.sleep(0)
+        self.subscribed.set()
+        calls: set[asyncio.Future[Any]] = {call, self._death}
+        try:
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            self._check_alive()
+            return await call
+        finally:
+            call.cancel()
+
+    async def observe(self, replica_id: str, window: StatsWindow) -> None:
+        self._check_alive()
+        await self.actor.observe(replica_id, window)
+
+    async def note_stage(self, replica_id: str, stage: str) -> None:
+        self._check_alive()
+        await self.actor.note_stage(replica_id, stage)
+
+    def _check_alive(self) -> None:
+        if self._death.done():
+            raise ActorDied
+
+
+@dataclass
+class Replica:
+    """A replica's engine, reduced to its table and counts, and its channel."""
+
+    actor: MortalActor | None
+    in_force: list[SpeculationTable] = field(default_factory=list)
+    window: StatsWindow = field(default_factory=StatsWindow)
+    num_lookups: int = 0
+    num_refusals: int = 0
+    replica_id: str = "r"
+
+    def __post_init__(self) -> None:
+        self.channel = PolicyChannel(
+            self.replica_id,
+            initial_publication(parse_choice("off")),
+            self._connect,
+            self._apply,
+            self._drain,
+            QUICK,
+        )
+
+    async def _connect(self) -> PolicyClient:
+        self.num_lookups += 1
+        if self.actor is None:
+            raise ValueError("no actor of that name")
+        return self.actor
+
+    def _apply(self, table: SpeculationTable) -> None:
+        if self.num_refusals:
+            self.num_refusals -= 1
+            raise RuntimeError("engine busy")
+        self.in_force.append(table)
+
+    def _drain(self) -> StatsWindow:
+        window, self.window = self.window, StatsWindow()
+        window.table_version = self.version
+        return window
+
+    @property
+    def version(self) -> int:
+        return self.in_force[-1].version if self.in_force else 0
+
+    def step(self) -> None:
+        self.window.steps += 1
+        self.window.record_round(num_drafted=2, num_accepted=1, num_emitted=2)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  # any condition, not only one that has an event
+            await asyncio.sleep(0.001)
+
+
+async def told(actor: MortalActor, key: str, value: object, replica_id: str = "r") -> None:
+    """Return once the actor's record of the replica says so."""
+    async with asyncio.timeout(20):
+        while True:
+            replicas = (await actor.actor.describe())["replicas"]
+            if any(r["replica_id"] == replica_id and r[key] == value for r in replicas):
+                return
+            await asyncio.sleep(0.001)
+
+
+def test_a_new_table_is_applied_and_reported() -> None:
+    async def scenario() -> None:
+        actor = MortalActor()
+        replica = Replica(actor)
+        replica.channel.start()
+        await until(lambda: replica.version == 1)
+        await actor.actor.set_policy({"fixed": 3})
+        await until(lambda: replica.version == 2)
+        assert replica.in_force[-1].draft_len(5) == 3
+        await told(actor, "version_in_force", 2)
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_counts_arrive_once() -> None:
+    async def scenario() -> None:
+        actor = MortalActor()
+        replica = Replica(actor)
+        replica.channel.start()
+        for steps in range(1, 6):
+            replica.step()
+            await told(actor, "steps", steps)
+        await told(actor, "accepted_tokens", 5)
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_death_keeps_the_table_and_the_next_actor_recovers_it() -> None:
+    async def scenario() -> None:
+        first = MortalActor()
+        replica = Replica(first)
+        replica.channel.start()
+        await first.actor.set_policy({"fixed": 5})
+        await until(lambda: replica.version == 2)
+        first.kill()
+        replica.actor = None
+        lookups = replica.num_lookups
+        await until(lambda: replica.num_lookups > lookups + 3)
+        assert replica.version == 2
+        assert not replica.channel.status().connected
+        assert replica.channel.status().heard_s_ago is not None
+
+        replica.step()
+        replica.actor = second = MortalActor()
+        await told(second, "steps", 1)
+        await second.subscribed.wait()
+        assert (await second.actor.describe())["table"]["source"] == "hand"
+        await told(second, "version_in_force", 2)
+        await second.actor.set_policy("off")
+        await until(lambda: replica.version == 3)
+        assert [table.version for table in replica.in_force] == sorted(
+            {table.version for table in replica.in_force}
+        )
+        assert replica.channel.status().connected
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_it_never_stops_looking() -> None:
+    async def scenario() -> None:
+        replica = Replica(None)
+        replica.channel.start()
+        await until(lambda: replica.num_lookups > 20)
+        status = replica.channel.status()
+        assert (status.connected, status.heard_s_ago) == (False, None)
+        replica.actor = MortalActor()
+        await until(lambda: replica.version == 1)
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_table_that_could_not_be_applied_is_tried_again() -> None:
+    async def scenario() -> None:
+        replica = Replica(MortalActor(), num_refusals=2)
+        replica.channel.start()
+        await until(lambda: replica.version == 1)
+        assert replica.num_refusals == 0
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_stage_reaches_the_actor_though_it_was_set_before_it_lived() -> None:
+    async def scenario() -> None:
+        replica = Replica(None)
+        replica.channel.set_stage("loading weights")
+        replica.channel.start()
+        actor = replica.actor = MortalActor()
+        await told(actor, "stage", "loading weights")
+        replica.channel.set_stage("ready")
+        await told(actor, "stage", "ready")
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_new_replica_takes_the_table_that_an_old_one_brought_back() -> None:
+    async def scenario() -> None:
+        first = MortalActor()
+        old = Replica(first, replica_id="old")
+        old.channel.start()
+        await first.actor.set_policy({"fixed": 5})
+        await until(lambda: old.version == 2)
+        first.kill()
+        second = MortalActor()
+        new = Replica(second, replica_id="new")
+        new.channel.start()
+        await until(lambda: new.version == 1)
+        old.actor = second
+        await until(lambda: new.version == 2)
+        assert new.in_force[-1].draft_len(1) == 5
+        await old.channel.close()
+        await new.channel.close()
+
+    asyncio.run(scenario())
