@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from policy.table import MAX_DRAFT_LEN, SpeculationTable, fixed_rungs, rungs_from
 
@@ -30,6 +30,15 @@ class PolicyChoice:
         """Short hash: equal exactly when mode and rungs are equal."""
         canonical = json.dumps([self.mode, [list(rung) for rung in self.rungs]])
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def setting(self) -> str | dict[str, Any]:
+        """What `parse_choice` reads as this choice, in JSON's types."""
+        if self.mode == "off":
+            return "off"
+        if self.mode == "fixed":
+            return {"fixed": self.max_draft_len}
+        return {"table": {str(batch_size): length for batch_size, length in self.rungs}}
 
     def limited_to(self, max_draft_len: int) -> "PolicyChoice":
         """This choice. Raises ValueError when it asks for longer drafts than the engine makes."""
@@ -96,5 +105,5 @@ def _batch_size(key: object) -> int:
 def _whole_number(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         # A bad value in a document, not a caller's mistake: readers catch ValueError alone.
-        raise ValueError(f"{name} must be a whole number, got {value!r}")  # noqa: TRY004
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
     return value

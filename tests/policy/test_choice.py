@@ -18,6 +18,7 @@ from policy.table import UNBOUNDED_BATCH_SIZE
 def test_a_policy_is_read(value: object, mode: str, rungs: tuple[tuple[int, int], ...]) -> None:
     choice = parse_choice(value)
     assert (choice.mode, choice.rungs) == (mode, rungs)
+    assert parse_choice(choice.setting) == choice
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,217 @@
+"""The application's configuration: one YAML file or a dictionary, validated once, then frozen.
+
+Every fault is a ConfigError of one line that names the key, the value and what is allowed.
+Every key is explained in `examples/config.yaml`.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from deployments.config_errors import describe_fault, load_yaml
+from engine.config import DrafterConfig, DtypeName, EngineConfig
+from engine.errors import ConfigError
+from policy.choice import PolicyChoice, parse_choice
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+def _policy(value: object) -> PolicyChoice:
+    return value if isinstance(value, PolicyChoice) else parse_choice(value)
+
+
+class Section(BaseModel):
+    """A frozen group of keys: unknown keys and wrong types are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class DrafterSection(Section):
+    kind: Literal["none", "ngram", "model"] = "ngram"
+    model: Annotated[str, Field(min_length=1)] | None = None
+    max_ngram: int = Field(3, ge=1, le=16)
+    min_ngram: int = Field(2, ge=1, le=16)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.kind == "model" and self.model is None:
+            raise ValueError("model must name the draft model when kind is 'model', got nothing")
+        if self.kind != "model" and self.model is not None:
+            raise ValueError(
+                f"model is only for kind 'model', got {self.model!r} with kind {self.kind!r}"
+            )
+        if self.min_ngram > self.max_ngram:
+            raise ValueError(
+                f"min_ngram must be at most max_ngram ({self.max_ngram}), got {self.min_ngram}"
+            )
+        return self
+
+
+class EngineSection(Section):
+    dtype: Literal["auto", "bfloat16", "float32", "float16"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    max_num_seqs: int = Field(32, ge=1, le=4096)
+    max_num_waiting: int = Field(1024, ge=1)
+    max_step_tokens: int = Field(512, ge=1)
+    max_model_len: int | None = Field(None, ge=2)
+    max_draft_len: int = Field(8, ge=0, le=16)
+    block_size: int = Field(16, ge=1, le=1024)
+    kv_cache_mb: int = Field(512, ge=1)
+    num_threads: int | None = Field(None, ge=1, le=1024)
+    trust_remote_code: bool = False
+
+
+class ServerSection(Section):
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(8000, ge=1, le=65535)
+    max_body_bytes: int = Field(2**20, ge=1024)
+
+
+class ReplicasSection(Section):
+    num_replicas: int = Field(1, ge=1)
+    max_ongoing_requests: int = Field(256, ge=1)
+    num_cpus: float = Field(1.0, ge=0)
+    num_gpus: float = Field(0.0, ge=0)
+    graceful_shutdown_timeout_s: float = Field(120.0, ge=0)
+
+
+class AppConfig(Section):
+    """The whole configuration."""
+
+    model: str = Field(DEFAULT_MODEL, min_length=1)
+    served_model_name: Annotated[str, Field(min_length=1)] | None = None
+    drafter: DrafterSection = DrafterSection()
+    policy: Annotated[PolicyChoice, BeforeValidator(_policy)] | None = Field(None)
+    engine: EngineSection = EngineSection()
+    server: ServerSection = ServerSection()
+    replicas: ReplicasSection = ReplicasSection()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.policy is not None:
+            try:
+                self.policy.limited_to(self.max_draft_len)
+            except ValueError as error:
+                raise ValueError(f"policy: {error}") from None
+        if self.engine.device == "cuda" and self.replicas.num_gpus == 0:
+            raise ValueError(
+                "replicas.num_gpus must be above 0 when engine.device is 'cuda', got 0"
+            )
+        if self.replicas.max_ongoing_requests < self.engine.max_num_seqs:
+            raise ValueError(
+                f"replicas.max_ongoing_requests must be at least engine.max_num_seqs "
+                f"({self.engine.max_num_seqs}), got {self.replicas.max_ongoing_requests}"
+            )
+        return self
+
+    @property
+    def model_name(self) -> str:
+        """The name under which clients ask for the model."""
+        if self.served_model_name is not None:
+            return self.served_model_name
+        return Path(self.model).name if Path(self.model).is_dir() else self.model
+
+    @property
+    def max_draft_len(self) -> int:
+        """Longest draft the engine can make, in tokens; 0 without a drafter."""
+        return 0 if self.drafter.kind == "none" else self.engine.max_draft_len
+
+    @property
+    def initial_policy(self) -> PolicyChoice:
+        """The configured policy; without one, short drafts while little else is running."""
+        if self.policy is not None:
+            return self.policy
+        longest = self.max_draft_len
+        if longest == 0:
+            return parse_choice("off")
+        return parse_choice({"table": {1: min(4, longest), 2: min(2, longest)}})
+
+    def with_models_found(self) -> "AppConfig":
+        """The same with models as absolute folders. Raises ConfigError when one is missing."""
+        drafter = self.drafter
+        if drafter.model is not None:
+            folder = _folder("drafter.model", drafter.model)
+            drafter = drafter.model_copy(update={"model": str(folder)})
+        return self.model_copy(
+            update={
+                "model": str(_folder("model", self.model)),
+                "served_model_name": self.model_name,
+                "drafter": drafter,
+            }
+        )
+
+    def engine_config(self) -> EngineConfig:
+        """The engine's part, for the machine this runs on. Raises ConfigError (a missing model)."""
+        found = self.with_models_found()
+        engine, drafter = found.engine, found.drafter
+        device = _device(engine.device)
+        return EngineConfig(
+            model=Path(found.model),
+            drafter=DrafterConfig(
+                kind=drafter.kind,
+                model=Path(drafter.model) if drafter.model is not None else None,
+                max_ngram=drafter.max_ngram,
+                min_ngram=drafter.min_ngram,
+            ),
+            dtype=_dtype(engine.dtype, device),
+            device=device,
+            max_num_seqs=engine.max_num_seqs,
+            max_num_waiting=engine.max_num_waiting,
+            max_step_tokens=engine.max_step_tokens,
+            max_model_len=engine.max_model_len,
+            max_draft_len=engine.max_draft_len,
+            block_size=engine.block_size,
+            kv_cache_bytes=engine.kv_cache_mb * 2**20,
+            num_threads=engine.num_threads or self._default_num_threads(),
+            trust_remote_code=engine.trust_remote_code,
+        )
+
+    def _default_num_threads(self) -> int:
+        # Ray sets OMP_NUM_THREADS from num_cpus, so torch's own default would be one thread.
+        return max(1, len(os.sched_getaffinity(0)) // self.replicas.num_replicas)
+
+
+def parse_config(values: Mapping[str, Any], where: str) -> AppConfig:
+    """Validate a dictionary. Raises ConfigError, which `where` (a file's name, say) begins."""
+    try:
+        return AppConfig.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {describe_fault(error, AppConfig)}") from None
+
+
+def load_config(path: Path) -> AppConfig:
+    """Read and validate a YAML file. Raises ConfigError."""
+    return parse_config(load_yaml(path), str(path))
+
+
+def _folder(key: str, name: str) -> Path:
+    from deployments.models.store import resolve_model
+
+    try:
+        return resolve_model(name).absolute()
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+def _device(device: str) -> str:
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("engine.device: 'cuda' was asked for, but torch sees no CUDA device here")
+    return device
+
+
+def _dtype(dtype: Literal["auto", "bfloat16", "float32", "float16"], device: str) -> DtypeName:
+    if dtype != "auto":
+        return dtype
+    import torch
+
+    fast_bfloat16 = device == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return "bfloat16" if fast_bfloat16 else "float32"

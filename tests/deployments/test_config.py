@@ -1,0 +1,119 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from deployments.config import AppConfig, load_config, parse_config
+from engine.errors import ConfigError
+from policy.choice import parse_choice
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "config.yaml"
+
+
+def fault_of(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "app.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(str(path))
+    return message.removeprefix(str(path)).lstrip(": ")
+
+
+def test_the_example_holds_every_key_with_its_default() -> None:
+    assert load_config(EXAMPLE) == AppConfig()
+    assert keys_of(yaml.safe_load(EXAMPLE.read_text())) == keys_of(AppConfig())
+
+
+def keys_of(values: object, prefix: str = "") -> set[str]:
+    """Dotted names of every key."""
+    items: dict[str, Any] = dict(values) if isinstance(values, (dict, BaseModel)) else {}
+    keys: set[str] = set()
+    for key, value in items.items():
+        keys |= {f"{prefix}{key}"} | keys_of(value, f"{prefix}{key}.")
+    return keys
+
+
+def test_an_empty_file_is_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "app.yaml"
+    path.write_text("# nothing\n")
+    assert load_config(path) == AppConfig()
+
+
+@pytest.mark.parametrize("text", ["policy: off", "policy: 'off'", "policy: false"])
+def test_off_is_understood_however_yaml_reads_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "app.yaml"
+    path.write_text(text)
+    assert load_config(path).initial_policy == parse_choice("off")
+
+
+def test_whole_numbers_are_fine_where_fractions_are_allowed() -> None:
+    assert parse_config({"replicas": {"num_cpus": 2}}, "args").replicas.num_cpus == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("modle: x", "modle is not a known key; did you mean 'model'?"),
+        ("engine: {max_num_seq: 4}", "engine.max_num_seq is not a known key; did you mean 'max_n"),
+        ("drafter: {knd: ngram}", "drafter.knd is not a known key; did you mean 'kind'?"),
+        ("zzz: 1", "zzz is not a known key; known keys: model, "),
+        ("7: 1", "7 is not a known key; known keys: model, "),
+        ("model: 7", "model must be a text, got 7"),
+        ("model: ''", "model must be a text that is not empty, got ''"),
+        ("engine: 7", "engine must be a group of keys, got 7"),
+        ("engine: {max_num_seqs: '8'}", "engine.max_num_seqs must be a whole number, got '8'"),
+        ("engine: {max_num_seqs: 8.0}", "engine.max_num_seqs must be a whole number, got 8.0"),
+        ("engine: {max_num_seqs: true}", "engine.max_num_seqs must be a whole number, got True"),
+        ("engine: {max_num_seqs: 0}", "engine.max_num_seqs must be at least 1, got 0"),
+        ("engine: {max_model_len: 1}", "engine.max_model_len must be at least 2, got 1"),
+        ("engine: {max_draft_len: 17}", "engine.max_draft_len must be at most 16, got 17"),
+        ("engine: {trust_remote_code: 1}", "engine.trust_remote_code must be true or false, got 1"),
+        ("engine: {dtype: fp8}", "engine.dtype must be one of 'auto', 'bfloat16', "),
+        ("engine: {device: cuda}", "replicas.num_gpus must be above 0"),
+        ("server: {port: 70000}", "server.port must be at most 65535, got 70000"),
+        ("server: {port: '80'}", "server.port must be a whole number, got '80'"),
+        ("replicas: {num_cpus: many}", "replicas.num_cpus must be a number, got 'many'"),
+        ("replicas: {num_gpus: .inf}", "replicas.num_gpus must be a finite number, got inf"),
+        ("replicas: {max_ongoing_requests: 5}", "replicas.max_ongoing_requests must be at least "),
+        ("drafter: {kind: magic}", "drafter.kind must be one of 'none', 'ngram' or 'model', got"),
+        ("drafter: {kind: model}", "drafter.model must name the draft model"),
+        ("drafter: {model: x}", "drafter.model is only for kind 'model', got 'x'"),
+        ("drafter: {max_ngram: 1}", "drafter.min_ngram must be at most max_ngram (1), got 2"),
+        ("policy: on", "policy must be off, {fixed: K} or {table: {batch: length, ...}}, got True"),
+        ("policy: {fixed: 17}", "policy.fixed must be between 0 and 16, got 17"),
+        ("policy: {table: {4: x}}", "policy.table[4] must be a whole number, got 'x'"),
+        ("policy: {fixed: 9}", "policy: draft length must be at most 8, got 9"),
+        ("{drafter: {kind: none}, policy: {fixed: 1}}", "policy: draft length must be at most 0"),
+        ("[model]", "must hold keys and values, got ['model']"),
+        ("model: a\nmodel: b", "line 2, column 1: key 'model' is given twice"),
+        ("policy: {table: {1: 2, 1: 3}}", "line 1, column 24: key 1 is given twice"),
+        ("model: x\nengine: [1,", "line 2, column 12: "),
+        ("model: x\n\tengine: 1", "line 2, column 1: "),
+    ],
+)
+def test_a_fault_is_one_line_with_key_and_value(tmp_path: Path, text: str, says: str) -> None:
+    assert fault_of(tmp_path, text).startswith(says)
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing.yaml: can't read .*No such file"):
+        load_config(tmp_path / "nothing.yaml")
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not a UTF-8 text file"):
+        load_config(binary)
+
+
+def test_the_initial_policy_never_asks_for_more_than_the_engine_drafts() -> None:
+    for values in (
+        {},
+        {"drafter": {"kind": "none"}},
+        {"engine": {"max_draft_len": 1}},
+        {"engine": {"max_draft_len": 0}},
+    ):
+        config = parse_config(values, "args")
+        config.initial_policy.limited_to(config.max_draft_len)
