@@ -1,0 +1,257 @@
+"""Attention of packed, ragged tokens over the block pool, as a transformers attention function.
+
+A forward's tokens of all sequences lie packed in one row: [1, N]. `AttentionBatch` says, for one
+forward, where each token's KV goes and which slots each query may see. It is built once, before the
+forward, and used by every layer.
+
+Shape legend: N packed tokens, B sequences of a group, T queries of a sequence, S key slots,
+H query heads, K KV heads, G = H / K query heads that share one, D head dim, b blocks of a sequence.
+"""
+
+from collections.abc import Sequence as ReadOnly
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from engine.kv_cache import KVCache
+
+ATTENTION_NAME = "paceline_paged"
+"""Name under which transformers finds `paged_attention`. No mask function is registered under it,
+so that transformers builds no mask of its own."""
+
+MAX_GROUPED_QUERIES = 32
+"""Sequences with at most so many queries share one padded product; longer ones go alone."""
+
+MAX_SCORE_ELEMENTS = 4 * 2**20
+"""Attention scores held at once for 8 heads; longer prefill chunks are cut to stay below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One sequence's part of a forward: positions start..end of its tokens."""
+
+    start: int
+    num_tokens: int
+    block_ids: ReadOnly[int]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.num_tokens
+
+
+@dataclass(slots=True)
+class QueryGroup:
+    """Queries that are attended in one batched product, padded to T queries and S slots each."""
+
+    rows: slice | Tensor
+    """Where the B * T queries lie among the N packed tokens (padding repeats a real one)."""
+    kept: Tensor | None
+    """Which of the B * T results are real; None: all."""
+    blocks: slice | Tensor
+    """The B * b blocks, block-major within a sequence; a slice where they are consecutive."""
+    positions: Tensor  # [B, T]
+    num_slots: int  # S
+    _bias: dict[tuple[int | None, int, int], Tensor] = field(default_factory=dict)
+
+    def bias(self, window: int | None, kv_heads: int, group_size: int) -> Tensor:
+        """0 where a query may look, -inf elsewhere: [K * B, G * T, S], built once a forward."""
+        key = (window, kv_heads, group_size)
+        if key not in self._bias:
+            slots = torch.arange(self.num_slots, device=self.positions.device)
+            hidden = slots > self.positions[..., None]  # [B, T, S]
+            if window is not None:
+                hidden |= slots <= self.positions[..., None] - window
+            bias = torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, -torch.inf)
+            self._bias[key] = bias.repeat(kv_heads, group_size, 1)
+        return self._bias[key]
+
+
+@dataclass(slots=True)
+class AttentionBatch:
+    """What every layer of one forward needs."""
+
+    cache: KVCache
+    write_slots: slice | Tensor  # [N]
+    groups: list[QueryGroup]
+
+    @classmethod
+    def build(cls, cache: KVCache, spans: ReadOnly[Span], device: torch.device) -> "AttentionBatch":
+        """`spans` in the order in which their tokens are packed."""
+        size = cache.block_size
+        slots = [
+            span.block_ids[position // size] * size + position % size
+            for span in spans
+            for position in range(span.start, span.end)
+        ]
+        groups = [_group(rows, part, cache, device) for rows, part in _partition(spans)]
+        return cls(cache, _index(slots, device), groups)
+
+
+def _partition(spans: ReadOnly[Span]) -> list[tuple[list[int], list[Span]]]:
+    """Groups as (first packed row of each span, spans): short spans together, long ones cut."""
+    short: tuple[list[int], list[Span]] = ([], [])
+    groups = []
+    row = 0
+    for span in spans:
+        if span.num_tokens <= MAX_GROUPED_QUERIES:
+            short[0].append(row)
+            short[1].append(span)
+        else:
+            step = max(MAX_GROUPED_QUERIES, MAX_SCORE_ELEMENTS // (8 * span.end))
+            for offset in range(0, span.num_tokens, step):
+                part = Span(
+                    span.start + offset, min(step, span.num_tokens - offset), span.block_ids
+                )
+                groups.append(([row + offset], [part]))
+        row += span.num_tokens
+    return [short, *groups] if short[1] else groups
+
+
+def _group(
+    first_rows: list[int], spans: list[Span], cache: KVCache, device: torch.device
+) -> QueryGroup:
+    longest = max(span.num_tokens for span in spans)  # T
+    num_blocks = max(-(-span.end // cache.block_size) for span in spans)  # b
+    rows, positions, kept, blocks = [], [], [], []
+    for first, span in zip(first_rows, spans, strict=True):
+        for query in range(longest):
+            real = min(query, span.num_tokens - 1)
+            rows.append(first + real)
+            positions.append(span.start + real)
+            if query < span.num_tokens:
+                kept.append(len(rows) - 1)
+        own = list(span.block_ids[:num_blocks])
+        # Blocks behind a shorter sequence's last are never seen; any valid one will do.
+        blocks += own + own[-1:] * (num_blocks - len(own))
+    all_kept = len(kept) == len(rows)
+    return QueryGroup(
+        rows=_index(rows, device),
+        kept=None if all_kept else torch.tensor(kept, device=device),
+        blocks=_index(blocks, device),
+        positions=torch.tensor(positions, device=device).view(len(spans), longest),
+        num_slots=num_blocks * cache.block_size,
+    )
+
+
+def _index(values: list[int], device: torch.device) -> slice | Tensor:
+    """A slice, which reads in place, where the values are consecutive."""
+    if values[-1] - values[0] == len(values) - 1 and all(
+        later - earlier == 1 for earlier, later in zip(values, values[1:], strict=False)
+    ):
+        return slice(values[0], values[-1] + 1)
+    return torch.tensor(values, device=device)
+
+
+def paged_attention(
+    module: nn.Module,
+    query: Tensor,  # [1, H, N, D]
+    key: Tensor,  # [1, K, N, D]
+    value: Tensor,  # [1, K, N, D]
+    attention_mask: Tensor | None,
+    *,
+    paged: AttentionBatch,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    position_bias: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    **_kwargs: object,
+) -> tuple[Tensor, None]:
+    """Write the new keys and values to the pool, then attend: [1, N, H, D].
+
+    Raises NotImplementedError for attention biases and sinks, which would be lost silently.
+    """
+    if attention_mask is not None or position_bias is not None or s_aux is not None:
+        raise NotImplementedError("masks, position biases and attention sinks are not supported")
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    cache = paged.cache
+    keys, values = cache.keys[layer], cache.values[layer]
+    _write(keys, paged.write_slots, key[0])
+    _write(values, paged.write_slots, value[0])
+    num_heads, num_tokens = query.shape[1], query.shape[2]
+    if num_heads == 0:  # a rank of an uneven tensor-parallel split may hold none
+        return query.new_zeros(1, num_tokens, 0, value.shape[-1]), None
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    packed = query[0].to(cache.dtype)
+    if len(paged.groups) == 1 and paged.groups[0].kept is None:
+        result = _attend(paged.groups[0], packed, keys, values, scale, sliding_window, softcap)
+    else:
+        result = packed.new_empty(num_tokens, num_heads, values.shape[-1])
+        for group in paged.groups:
+            part = _attend(group, packed, keys, values, scale, sliding_window, softcap)
+            if group.kept is None:
+                result[group.rows] = part
+            else:
+                rows = torch.as_tensor(_materialise(group.rows, part.device))[group.kept]
+                result[rows] = part[group.kept]
+    return result.to(query.dtype).unsqueeze(0), None
+
+
+def _materialise(index: slice | Tensor, device: torch.device) -> Tensor:
+    if isinstance(index, slice):
+        return torch.arange(index.start, index.stop, device=device)
+    return index
+
+
+def _write(pool: Tensor, slots: slice | Tensor, new: Tensor) -> None:
+    """pool: [K, num_slots, D], new: [K, N, D]."""
+    if isinstance(slots, slice):
+        pool[:, slots] = new
+    else:
+        pool.index_copy_(1, slots, new.to(pool.dtype))
+
+
+def _attend(
+    group: QueryGroup,
+    query: Tensor,  # [H, N, D]
+    keys: Tensor,  # [K, num_slots, D]
+    values: Tensor,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> Tensor:  # [B * T, H, D]
+    kv_heads = keys.shape[0]
+    group_size = query.shape[0] // kv_heads
+    num_seqs, num_queries = group.positions.shape
+    # Grouped heads: the G query heads of a KV head become further queries of it, so that keys and
+    # values are used as they lie, neither repeated nor transposed.
+    q = query[:, group.rows].view(kv_heads, group_size, num_seqs, num_queries, -1)
+    q = q.transpose(1, 2).reshape(kv_heads * num_seqs, group_size * num_queries, -1)
+    k = _read(keys, group, num_seqs)  # [K * B, S, D]
+    v = _read(values, group, num_seqs)
+    bias = group.bias(window, kv_heads, group_size)
+    if softcap is None:
+        scores = torch.baddbmm(bias.to(q.dtype), q, k.transpose(1, 2), alpha=scale)
+    else:
+        scores = torch.bmm(q, k.transpose(1, 2)).mul_(scale / softcap).tanh_().mul_(softcap) + bias
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
+    out = torch.bmm(weights, v).view(kv_heads, num_seqs, group_size, num_queries, -1)
+    return out.permute(1, 3, 0, 2, 4).reshape(
+        num_seqs * num_queries, kv_heads * group_size, v.shape[-1]
+    )
+
+
+def _read(pool: Tensor, group: QueryGroup, num_seqs: int) -> Tensor:
+    """The group's slots of one layer: [K * B, S, D]; a view where its blocks are consecutive."""
+    kv_heads, _, dim = pool.shape
+    block_size = group.num_slots * num_seqs // _length(group.blocks)
+    if isinstance(group.blocks, slice) and num_seqs == 1:
+        return pool[:, group.blocks.start * block_size : group.blocks.stop * block_size]
+    by_block = pool.view(kv_heads, -1, block_size * dim)
+    if isinstance(group.blocks, slice):
+        taken = by_block[:, group.blocks]
+    else:
+        taken = by_block.index_select(1, group.blocks)
+    return taken.reshape(kv_heads * num_seqs, group.num_slots, dim)
+
+
+def _length(index: slice | Tensor) -> int:
+    return index.stop - index.start if isinstance(index, slice) else len(index)
+
+
+def register() -> None:
+    """Make `paged_attention` known to transformers; harmless when repeated."""
+    AttentionInterface.register(ATTENTION_NAME, paged_attention)

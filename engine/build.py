@@ -1,0 +1,135 @@
+"""Assembles an engine from its configuration: models, memory, drafter."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from engine.config import EngineConfig
+from engine.core import Engine
+from engine.drafters.base import Drafter, NoDrafter
+from engine.drafters.model import ModelDrafter
+from engine.drafters.ngram import NgramDrafter
+from engine.errors import ConfigError
+from engine.executor import LocalExecutor
+from engine.kv_cache import KVCache, LayerShape, bytes_per_block
+from engine.linear import can_pack
+from engine.model import (
+    DTYPES,
+    context_limit,
+    eos_token_ids,
+    load_model,
+    load_tokenizer,
+    probe_layers,
+    vocab_size,
+)
+from engine.runner import ModelRunner
+from policy.table import SpeculationTable
+
+
+def _silent(_stage: str) -> None:
+    pass
+
+
+def build_engine(
+    config: EngineConfig, table: SpeculationTable, report: Callable[[str], None] = _silent
+) -> Engine:
+    """Load the models and size the memory. `report` is told each stage as it begins.
+
+    Raises ConfigError when a model can't be loaded, a draft doesn't fit its target, or the KV
+    memory is too small for a single sequence.
+    """
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    device = torch.device(config.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("engine.device is 'cuda' but no CUDA device is visible")
+    dtype = DTYPES[config.dtype]
+    # A CPU without bf16 arithmetic multiplies bf16 in a scalar loop; float32 holds bf16 exactly.
+    kv_dtype = torch.float32 if can_pack(dtype, device) else dtype
+
+    folders = [config.model]
+    if config.drafter.model is not None:
+        folders.append(config.drafter.model)
+        report("comparing tokenizers")
+        _require_same_tokenizer(config.model, config.drafter.model)
+    models = []
+    for folder in folders:
+        report(f"loading {folder.name}")
+        models.append(
+            load_model(folder, dtype, device, trust_remote_code=config.trust_remote_code)
+        )
+    shapes = [probe_layers(model, device) for model in models]
+    report("allocating the KV cache")
+    num_blocks = _num_blocks(config, shapes, kv_dtype)
+    runners = [
+        ModelRunner(
+            model, KVCache(layers, num_blocks, config.block_size, kv_dtype, device), device
+        )
+        for model, layers in zip(models, shapes, strict=True)
+    ]
+    limit = context_limit(models[0])
+    if config.max_model_len is not None:
+        if config.max_model_len > limit:
+            raise ConfigError(
+                f"engine.max_model_len is {config.max_model_len}; the model's limit is {limit}"
+            )
+        limit = config.max_model_len
+    return Engine(
+        config,
+        executor=LocalExecutor(runners[0]),
+        drafter=_drafter(config, models, runners),
+        num_blocks=num_blocks,
+        max_model_len=limit,
+        vocab_size=vocab_size(models[0]),
+        eos_token_ids=eos_token_ids(config.model, models[0]),
+        table=table,
+    )
+
+
+def _drafter(
+    config: EngineConfig, models: list[nn.Module], runners: list[ModelRunner]
+) -> Drafter:
+    match config.drafter.kind:
+        case "none":
+            return NoDrafter()
+        case "ngram":
+            return NgramDrafter(
+                max_ngram=config.drafter.max_ngram, min_ngram=config.drafter.min_ngram
+            )
+        case "model":
+            return ModelDrafter(
+                runners[1],
+                max_len=context_limit(models[1]),
+                draft_vocab=vocab_size(models[1]),
+                target_vocab=vocab_size(models[0]),
+                max_step_tokens=config.max_step_tokens,
+            )
+
+
+def _num_blocks(
+    config: EngineConfig, shapes: list[list[LayerShape]], dtype: torch.dtype
+) -> int:
+    """Blocks that fit the memory set aside for the caches of target and draft together."""
+    if config.num_blocks is not None:
+        return config.num_blocks
+    block_bytes = sum(bytes_per_block(layers, config.block_size, dtype) for layers in shapes)
+    num_blocks = config.kv_cache_bytes // block_bytes
+    if num_blocks < 2:
+        raise ConfigError(
+            f"engine.kv_cache_mb is too small: {config.kv_cache_bytes} bytes hold {num_blocks} "
+            f"blocks of {block_bytes} bytes, and 2 are needed"
+        )
+    return num_blocks
+
+
+def _require_same_tokenizer(target: Path, draft: Path) -> None:
+    """Token ids must mean the same to both models."""
+    ours, theirs = (load_tokenizer(folder).get_vocab() for folder in (target, draft))
+    if ours != theirs:
+        different = sum(theirs.get(token) != token_id for token, token_id in ours.items())
+        raise ConfigError(
+            f"drafter.model {draft}: its tokenizer differs from the target's "
+            f"({len(theirs)} tokens against {len(ours)}, {different} of the target's not the same)"
+        )

@@ -1,0 +1,45 @@
+"""Runs a step's plan on the target: where one process becomes many, only this interface is behind it."""
+
+import time
+from collections.abc import Sequence as ReadOnly
+from typing import Protocol
+
+from engine.plan import Draft, StepPlan, StepResult
+from engine.runner import ModelRunner, RunnerInput
+from engine.verify import verify
+
+
+class Executor(Protocol):
+    """Computes a plan's tokens and verifies its drafts."""
+
+    def execute(self, plan: StepPlan, drafts: ReadOnly[Draft]) -> StepResult:
+        """One target pass; `drafts` has one entry per slice, empty ones included."""
+
+    def close(self) -> None:
+        """Let go of everything; no call may follow."""
+
+
+class LocalExecutor:
+    """The target in this process."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner = runner
+
+    def execute(self, plan: StepPlan, drafts: ReadOnly[Draft]) -> StepResult:
+        started = time.perf_counter()
+        logits = self._runner.forward(
+            [
+                RunnerInput(
+                    token_ids=[*part.tokens[part.start : part.end], *draft.token_ids],
+                    start=part.start,
+                    block_ids=part.block_ids,
+                    num_logits=len(draft.token_ids) + 1 if part.samples else 0,
+                )
+                for part, draft in zip(plan.slices, drafts, strict=True)
+            ]
+        )
+        new_tokens = verify(plan.slices, drafts, logits)
+        return StepResult(new_tokens, target_seconds=time.perf_counter() - started)
+
+    def close(self) -> None:
+        pass

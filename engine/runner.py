@@ -1,0 +1,59 @@
+"""One model with its KV cache: packed tokens of many sequences in, logits of the wanted rows out."""
+
+from collections.abc import Sequence as ReadOnly
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from engine.attention import AttentionBatch, Span
+from engine.kv_cache import KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerInput:
+    """One sequence's part of a forward."""
+
+    token_ids: ReadOnly[int]
+    start: int
+    """Position of the first of them."""
+    block_ids: ReadOnly[int]
+    num_logits: int
+    """How many of the last tokens' logits are wanted."""
+
+
+class ModelRunner:
+    """The only one to touch the weights and the KV tensors of its model."""
+
+    def __init__(self, model: nn.Module, cache: KVCache, device: torch.device) -> None:
+        self._model = model
+        self._cache = cache
+        self._device = device
+
+    @torch.inference_mode()
+    def forward(self, inputs: ReadOnly[RunnerInput]) -> Tensor:
+        """Logits [sum of num_logits, vocab] in the inputs' order, in the model's dtype."""
+        token_ids = [token for part in inputs for token in part.token_ids]
+        positions = [
+            position
+            for part in inputs
+            for position in range(part.start, part.start + len(part.token_ids))
+        ]
+        rows: list[int] = []
+        end = 0
+        for part in inputs:
+            end += len(part.token_ids)
+            rows.extend(range(end - part.num_logits, end))
+        spans = [Span(part.start, len(part.token_ids), part.block_ids) for part in inputs]
+        output = self._model(
+            input_ids=self._row(token_ids),
+            position_ids=self._row(positions),
+            use_cache=False,
+            logits_to_keep=torch.tensor(rows, device=self._device),
+            paged=AttentionBatch.build(self._cache, spans, self._device),
+        )
+        logits: Tensor = output.logits[0]
+        return logits
+
+    def _row(self, values: list[int]) -> Tensor:
+        return torch.tensor([values], device=self._device)

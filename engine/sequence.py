@@ -1,0 +1,44 @@
+"""One request in flight: its tokens, and how far target and draft have computed them."""
+
+from dataclasses import dataclass, field
+
+from engine.request import Request
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Written by the Scheduler alone.
+
+    tokens:      [ prompt ............ | generated ... ]
+    target KV:   [ num_computed ..............]          the rest is pending (1 when decoding)
+    draft KV:    [ draft_computed .....]                 the drafter catches up when it next drafts
+    """
+
+    request: Request
+    seed: int
+    max_len: int
+    """Number of tokens, prompt included, at which the sequence ends with reason "length"."""
+    tokens: list[int]
+    block_ids: list[int] = field(default_factory=list)
+    num_computed: int = 0
+    draft_computed: int = 0
+
+    @property
+    def request_id(self) -> str:
+        return self.request.request_id
+
+    @property
+    def num_pending(self) -> int:
+        """Known tokens whose KV the target has not computed yet; at least 1."""
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether only the newest token is pending: the next pass of the target yields a token."""
+        return self.num_pending == 1 and self.num_computed > 0
+
+    def max_useful_draft(self) -> int:
+        """Longest draft that can still be emitted whole, the bonus token included."""
+        useful = self.max_len - len(self.tokens) - 1
+        cap = self.request.sampling.max_draft_tokens
+        return useful if cap is None else min(useful, cap)
