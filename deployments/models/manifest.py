@@ -1,0 +1,77 @@
+"""The list of a cached folder's files with sizes and checksums: how damage is noticed."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+MANIFEST = "paceline.json"
+
+FORMAT = 1
+"""Raised when a folder made by an older Paceline has to be made anew."""
+
+
+def write_manifest(folder: Path, source: str, source_sha256: str) -> None:
+    """List the files of `folder` in its manifest, and bring all of them safely to the disk."""
+    files = {}
+    for path in sorted(folder.iterdir()):
+        _sync(path)
+        files[path.name] = {"size_bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    manifest = {
+        "format": FORMAT,
+        "source": source,
+        "source_sha256": source_sha256,
+        "files": files,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    _sync(folder / MANIFEST)
+    sync_folder(folder)
+
+
+def find_damage(folder: Path, source_sha256: str, *, checksums: bool = False) -> str | None:
+    """What is wrong with `folder`, in a few words; None when it is whole.
+
+    Compares sizes, which takes no time; with `checksums` the contents too.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        made_by, made_from = manifest["format"], manifest["source_sha256"]
+        files = {
+            str(name): (int(entry["size_bytes"]), str(entry["sha256"]))
+            for name, entry in manifest["files"].items()
+        }
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} is unreadable"
+    if made_by != FORMAT or made_from != source_sha256:
+        return "it was made by another version"
+    for name, (size_bytes, sha256) in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size_bytes:
+            return f"{name} has {path.stat().st_size} bytes instead of {size_bytes}"
+        if checksums and sha256_of(path) != sha256:
+            return f"{name} has another checksum"
+    return None
+
+
+def sha256_of(path: Path) -> str:
+    """Checksum of the file's contents, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the folder's list of names to the disk, so that a rename survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
