@@ -13,11 +13,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.errors import PacelineError
 from policy.board import Publication
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
 
 logger = logging.getLogger(__name__)
+
+
+class PolicyActorLost(PacelineError):
+    """The policy actor does not answer. Serve starts another; replicas keep their table."""
 
 
 class PolicyClient(Protocol):
@@ -36,7 +41,7 @@ class ChannelTimings:
 
     report_s: float = 2.0
     first_pause_s: float = 0.2
-    longest_pause_s: float = 5.0
+    longest_pause_s: float = 2.0
     answer_s: float = 45.0
     """No answer to a long poll for this long means the actor is lost; above its own limit."""
 

@@ -192,10 +192,7 @@ def load_config(path: Path) -> AppConfig:
 def _folder(key: str, name: str) -> Path:
     from deployments.models.store import resolve_model
 
-    try:
-        return resolve_model(name).absolute()
-    except ConfigError as error:
-        raise ConfigError(f"{key}: {error}") from None
+    return resolve_model(name, key=key).absolute()
 
 
 def _device(device: str) -> str:

@@ -1,0 +1,69 @@
+"""The Serve application: `serve run deployments.app:build`, `serve build deployments.app:app`."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ray
+from pydantic import RootModel, model_validator
+from ray import serve
+from ray.serve.config import BackpressureConfig, DeploymentActorConfig
+
+from cluster.policy_client import POLICY_ACTOR
+from deployments.arguments import parse_arguments
+from deployments.config import AppConfig
+from deployments.replica import PacelineReplica
+from policy.actor import PolicyActor
+
+DEPLOYMENT_NAME: Final = "paceline"
+MAX_POLICY_CALLS: Final = 10_000
+"""Calls that wait in the policy actor at once: one long poll per replica, and some reports."""
+
+
+class BuilderArguments(RootModel[AppConfig]):
+    """What `serve run` and `serve deploy` pass: the configuration's keys, or `config`, its file.
+
+    Raises ConfigError, which names the argument at fault.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, values: object) -> object:
+        return parse_arguments(values) if isinstance(values, Mapping) else values
+
+
+def build(arguments: BuilderArguments) -> serve.Application:
+    """The application from a builder's arguments."""
+    return build_application(arguments.root)
+
+
+def build_application(config: AppConfig, max_constructor_retries: int = 3) -> serve.Application:
+    """The application: replicas that are their own ingress, and their policy actor."""
+    replicas = config.replicas
+    policy_actor: dict[str, Any] = {
+        "configured": config.initial_policy.setting,
+        "max_draft_len": config.max_draft_len,
+    }
+    deployment = serve.deployment(
+        name=DEPLOYMENT_NAME,
+        num_replicas=replicas.num_replicas,
+        ray_actor_options={"num_cpus": replicas.num_cpus, "num_gpus": replicas.num_gpus},
+        max_ongoing_requests=replicas.max_ongoing_requests,
+        max_queued_requests=config.engine.max_num_waiting,
+        backpressure_config=BackpressureConfig(retry_after_s=1),
+        graceful_shutdown_timeout_s=replicas.graceful_shutdown_timeout_s,
+        max_constructor_retry_count=max_constructor_retries,
+        deployment_actors=[
+            DeploymentActorConfig(
+                name=POLICY_ACTOR,
+                actor_class=ray.remote(PolicyActor),
+                init_kwargs=policy_actor,
+                actor_options={"num_cpus": 0, "max_concurrency": MAX_POLICY_CALLS},
+            )
+        ],
+    )(PacelineReplica)
+    application: serve.Application = deployment.bind(config)
+    return application
+
+
+app: Final = build_application(AppConfig())
+"""The application as configured by default, for `serve build`."""

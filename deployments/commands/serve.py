@@ -1,0 +1,138 @@
+"""`paceline serve`: the whole application in the foreground, until Ctrl-C."""
+
+import json
+import os
+import shlex
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from deployments.commands.loading import LoadingProgress
+    from deployments.config import AppConfig
+    from deployments.launcher import Launcher
+    from deployments.stop_signals import StopSignals
+    from policy.choice import PolicyChoice
+
+INTERRUPTED = 130
+
+
+def serve(
+    config_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CONFIG.yaml]", help="Settings; without it, the defaults."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port to listen on [default: 8000].")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(envvar="RAY_ADDRESS", help="A running Ray cluster to deploy to."),
+    ] = None,
+) -> None:
+    """Serve a model over an OpenAI-compatible API. Ctrl-C stops it.
+
+    examples/config.yaml explains every setting.
+    """
+    from deployments.config import AppConfig, load_config
+    from deployments.launcher import Launcher, require_free_port
+
+    config = AppConfig() if config_file is None else load_config(config_file)
+    changes = {"port": port, "host": host}
+    server = config.server.model_copy(update={k: v for k, v in changes.items() if v is not None})
+    config = config.model_copy(update={"server": server})
+    if address is None:
+        require_free_port(server)
+    config = config.with_models_found()
+    raise typer.Exit(_run(config, Launcher(config, address)))
+
+
+def _run(config: "AppConfig", launcher: "Launcher") -> int:
+    """Start, tell, wait, stop; the exit code."""
+    from deployments.commands.loading import LoadingProgress
+    from deployments.stop_signals import StopSignals
+
+    progress = LoadingProgress()
+    signals = StopSignals(
+        lambda count: progress.say(
+            "Stopping; requests in flight may finish. Ctrl-C again stops them."
+            if count == 1
+            else "Stopping now."
+        )
+    )
+    signals.listen()
+    # Ray prints what befalls its processes to standard output; what matters, we tell ourselves.
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        try:
+            with progress.shown():
+                ready = _start(launcher, signals, progress)
+            if ready:
+                progress.say(_ready_lines(config, progress.elapsed_s))
+                _watch(launcher, signals, progress)
+                with suppress(KeyboardInterrupt), signals.interrupts():
+                    launcher.drain()
+            return 0 if ready else INTERRUPTED
+        except SystemExit:
+            # SIGTERM while Ray was starting: Ray's own handler ends the process this way.
+            return INTERRUPTED
+        finally:
+            launcher.stop()
+
+
+def _start(launcher: "Launcher", signals: "StopSignals", progress: "LoadingProgress") -> bool:
+    """Bring everything up; False when a stop was requested on the way."""
+    for stage, step in (
+        ("starting Ray", launcher.start_ray),
+        ("starting Serve", launcher.start_serve),
+        ("deploying", launcher.deploy),
+    ):
+        if signals.requested:
+            return False
+        progress.stage(stage)
+        step()
+        signals.listen()
+    while not signals.wait(0.3):
+        state = launcher.state()
+        if state.ready:
+            return True
+        progress.stage(state.stage)
+    return False
+
+
+def _watch(launcher: "Launcher", signals: "StopSignals", progress: "LoadingProgress") -> None:
+    """Wait for a stop, telling trouble. Raises PacelineError when Ray goes away under us."""
+    healthy = True
+    while not signals.wait(2.0):
+        trouble = launcher.trouble()
+        if trouble is not None and healthy:
+            progress.say(f"Not healthy: {trouble}. Serve is repairing it.")
+        elif trouble is None and not healthy:
+            progress.say("Healthy again.")
+        healthy = trouble is None
+
+
+def _ready_lines(config: "AppConfig", elapsed_s: float) -> str:
+    server = config.server
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    url = f"http://{host}:{server.port}"
+    body = {"model": config.model_name, "messages": [{"role": "user", "content": "Hello!"}]}
+    return (
+        f"Ready after {elapsed_s:.0f} s: {url} serves {config.model_name}, "
+        f"policy {choice_in_words(config.initial_policy)}. Try:\n"
+        f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' "
+        f"-d {shlex.quote(json.dumps(body))}"
+    )
+
+
+def choice_in_words(choice: "PolicyChoice") -> str:
+    """`off`, `fixed 4` or `table 1:5,8:2`, as `paceline policy set` takes it."""
+    if choice.mode == "off":
+        return "off"
+    if choice.mode == "fixed":
+        return f"fixed {choice.max_draft_len}"
+    return "table " + ",".join(f"{batch_size}:{length}" for batch_size, length in choice.rungs)

@@ -1,0 +1,190 @@
+"""Starts Ray, Serve and the application for one foreground process, and stops what it started."""
+
+import logging
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deployments.config import AppConfig, ServerSection
+from engine.errors import ConfigError, PacelineError
+
+APP_NAME: Final = "paceline"
+OBJECT_STORE_BYTES: Final = 120 * 2**20
+"""Enough for requests and tables; weights never pass through the object store."""
+
+_ENVIRONMENT: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # A policy actor that died is noticed at the next check; ten seconds is long for a person.
+    "RAY_SERVE_DEPLOYMENT_ACTOR_HEALTH_CHECK_PERIOD_S": "3",
+}
+
+
+class StartFailed(ConfigError):
+    """The application did not come up; the message holds the root cause in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchState:
+    stage: str
+    ready: bool = False
+
+
+def require_free_port(server: ServerSection) -> None:
+    """Raise ConfigError unless the port can be listened on."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            server.host, server.port, type=socket.SOCK_STREAM
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigError(
+            f"server.host must be an address of this machine, got {server.host!r}: {error.strerror}"
+        ) from None
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise ConfigError(
+                f"server.port: can't listen on {server.host}, port {server.port} ({reason}); "
+                "choose another one with --port"
+            ) from None
+
+
+class Launcher:
+    """One application, from nothing to ready and back. `address` joins a Ray cluster instead."""
+
+    def __init__(self, config: AppConfig, address: str | None) -> None:
+        self._config = config
+        self._address = address
+        self._ray_started = False
+
+    def start_ray(self) -> None:
+        """Start a Ray of our own (seconds), or connect to a cluster. Raises StartFailed."""
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        import ray
+
+        options: dict[str, Any] = {"address": self._address}
+        if self._address is None:
+            options = {
+                "address": "local",
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+            }
+        try:
+            ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
+        except Exception as error:
+            raise StartFailed(f"Ray did not start: {last_line(str(error))}") from error
+        self._ray_started = True
+
+    def start_serve(self) -> None:
+        """Start Serve's controller and HTTP proxy."""
+        from ray import serve
+        from ray.serve.config import HTTPOptions
+        from ray.serve.schema import LoggingConfig
+
+        # The driver's own log lines; those of Serve's actors go to files.
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        server = self._config.server
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options=HTTPOptions(host=server.host, port=server.port),
+            logging_config=LoggingConfig(log_level="WARNING", enable_access_log=False),
+        )
+
+    def deploy(self) -> None:
+        """Ask Serve for the application; `state` tells how it comes along."""
+        from ray import serve
+        from ray.serve.schema import LoggingConfig
+
+        from deployments.app import build_application
+
+        application = build_application(self._config, max_constructor_retries=1)
+        quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
+        serve.run_many(
+            [serve.RunTarget(application, APP_NAME, "/", quiet)],
+            wait_for_ingress_deployment_creation=False,
+            wait_for_applications_running=False,
+        )
+
+    def state(self) -> LaunchState:
+        """What the application is doing. Raises StartFailed once Serve has given up on it."""
+        from ray import serve
+        from ray.serve.schema import ApplicationStatus
+
+        application = serve.status().applications.get(APP_NAME)
+        if application is None:
+            return LaunchState("deploying")
+        if application.status == ApplicationStatus.RUNNING:
+            return LaunchState("ready", ready=True)
+        stages = self._replica_stages()
+        if application.status == ApplicationStatus.DEPLOY_FAILED:
+            failed = [stage for stage in stages if stage.startswith("failed: ")]
+            messages = [deployment.message for deployment in application.deployments.values()]
+            cause = (
+                failed[0].removeprefix("failed: ")
+                if failed
+                else last_line("\n".join([application.message, *messages]))
+            )
+            raise StartFailed(cause)
+        return LaunchState(min(stages, default="starting the replica", key=_is_ready))
+
+    def trouble(self) -> str | None:
+        """What is wrong with the running application, in a line. PacelineError: Ray is gone."""
+        from ray import serve
+        from ray.serve.schema import ApplicationStatus
+
+        try:
+            application = serve.status().applications.get(APP_NAME)
+        except Exception as error:
+            raise PacelineError(f"Ray is gone: {last_line(str(error))}") from error
+        if application is None:
+            return "the application was deleted"
+        if application.status == ApplicationStatus.RUNNING:
+            return None
+        messages = [deployment.message for deployment in application.deployments.values()]
+        return last_line("\n".join([application.status, application.message, *messages]))
+
+    def drain(self) -> None:
+        """Take the application down once its requests in flight have ended."""
+        from ray import serve
+
+        with suppress(Exception):
+            if self._address is None:
+                serve.shutdown()
+            else:
+                serve.delete(APP_NAME)
+
+    def stop(self) -> None:
+        """Stop all that was started, at once. In a cluster of others: the application alone."""
+        if not self._ray_started:
+            return
+        import ray
+        from ray import serve
+
+        if self._address is not None:
+            with suppress(Exception):
+                serve.delete(APP_NAME, _blocking=False)
+        ray.shutdown()  # type: ignore[no-untyped-call]
+        self._ray_started = False
+
+    def _replica_stages(self) -> list[str]:
+        from cluster.policy_client import describe_from_outside
+        from deployments.app import DEPLOYMENT_NAME
+
+        described = describe_from_outside(APP_NAME, DEPLOYMENT_NAME)
+        replicas = described["replicas"] if described else []
+        return [replica["stage"] for replica in replicas if replica["stage"]]
+
+
+def last_line(text: str) -> str:
+    """The last line with something in it: of a traceback, the error itself."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1].rstrip(".") if lines else "unknown reason"
+
+
+def _is_ready(stage: str) -> bool:
+    return stage == "ready"

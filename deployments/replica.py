@@ -1,0 +1,136 @@
+"""The Serve deployment: one engine, its text service, its policy subscription, its own ingress.
+
+Heavy imports (torch, transformers) happen while loading, in the replica's process alone.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from ray import serve
+
+from cluster.policy_channel import PolicyActorLost, PolicyChannel
+from cluster.policy_client import connect_policy_actor
+from deployments.config import AppConfig
+from deployments.policy_access import PolicyAccess
+from engine.errors import PacelineError
+from policy.board import initial_publication
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from deployments.service import GenerationService
+    from engine.loop import EngineLoop
+
+logger = logging.getLogger(__name__)
+
+REPORT_FAILURE_S: Final = 5.0
+
+
+@serve.ingress()
+class PacelineReplica:
+    """Answers OpenAI-style HTTP, and `generate` for deployment handles."""
+
+    async def __init__(self, config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
+        self._config = config
+        self._engine_loop: EngineLoop | None = None
+        self._channel: PolicyChannel | None = None
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        report = await _stage_reporter(replica_id)
+        try:
+            # In a thread: Serve's own calls on this event loop go on being answered.
+            loop, self._service = await asyncio.to_thread(_load, config, report)
+        except Exception as error:
+            await _report_failure(replica_id, error)
+            raise
+        self._engine_loop = loop
+        self._channel = PolicyChannel(
+            replica_id,
+            initial_publication(config.initial_policy),
+            connect_policy_actor,
+            loop.set_table,
+            loop.drain_stats,
+        )
+        self._policy = PolicyAccess(
+            replica_id, self._channel, connect_policy_actor, config.max_draft_len
+        )
+        self._channel.set_stage("ready")
+        self._channel.start()
+
+    def __serve_build_asgi_app__(self) -> "FastAPI":
+        """Called by Serve after `__init__`: the HTTP side of this replica."""
+        from deployments.api import create_api
+
+        return create_api(
+            lambda: self._service,
+            lambda: self._policy,
+            max_body_bytes=self._config.server.max_body_bytes,
+        )
+
+    async def generate(self, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Stream chunks for a completion or chat body, for callers with a DeploymentHandle.
+
+        Raises RequestError, EngineFull or EngineDead. Cancelling the call frees its blocks.
+        """
+        async with aclosing(self._service.stream(body)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def check_health(self) -> None:
+        """Called by Serve; raises EngineDead, upon which Serve replaces this replica."""
+        if self._engine_loop is not None:
+            self._engine_loop.check_health()
+
+    async def __del__(self) -> None:
+        """Called by Serve once the requests in flight have ended."""
+        if self._channel is not None:
+            await self._channel.close()
+        if self._engine_loop is not None:
+            await asyncio.to_thread(self._engine_loop.close)
+
+
+def _load(
+    config: AppConfig, report: Callable[[str], None]
+) -> "tuple[EngineLoop, GenerationService]":
+    """Build the engine and its text service. Raises ConfigError."""
+    report("importing torch")
+    from deployments.service import GenerationService
+    from engine.build import build_engine
+    from engine.loop import EngineLoop
+    from engine.model import load_tokenizer
+
+    engine_config = config.engine_config()
+    tokenizer = load_tokenizer(engine_config.model)
+    table = initial_publication(config.initial_policy).table
+    engine = build_engine(engine_config, table, report)
+    loop = EngineLoop(engine)
+    loop.start()
+    service = GenerationService(
+        loop,
+        tokenizer,
+        config.model_name,
+        max_model_len=engine.max_model_len,
+        vocab_size=engine.vocab_size,
+    )
+    return loop, service
+
+
+async def _stage_reporter(replica_id: str) -> Callable[[str], None]:
+    """Tells the policy actor what is being loaded; without the actor, nobody is told."""
+    try:
+        client = await connect_policy_actor()
+    except PolicyActorLost:
+        return lambda stage: logger.info("%s", stage)
+    return lambda stage: client.post_stage(replica_id, stage)
+
+
+async def _report_failure(replica_id: str, error: Exception) -> None:
+    reason = " ".join(str(error).split())
+    if not isinstance(error, PacelineError):
+        reason = f"{type(error).__name__}: {reason}"
+    with suppress(Exception):
+        async with asyncio.timeout(REPORT_FAILURE_S):
+            client = await connect_policy_actor()
+            await client.note_stage(replica_id, f"failed: {reason}")

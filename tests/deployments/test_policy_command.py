@@ -1,0 +1,144 @@
+"""`paceline policy` against a stub that answers like the application."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from deployments.commands.policy import policy_app, read_policy
+from engine.errors import ConfigError
+from policy.board import PolicyBoard
+from policy.choice import parse_choice
+from policy.stats import StatsWindow
+
+
+class StubServer(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), StubHandler)
+        self.board = PolicyBoard(parse_choice({"table": {"1": 5, "8": 2}}), 8, lambda: 1e9)
+        self.board.observe("h3k9x2ab", _some_stats())
+        self.answer: tuple[int, bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class StubHandler(BaseHTTPRequestHandler):
+    server: StubServer
+
+    def do_GET(self) -> None:
+        self._send(200, json.dumps(self.server.board.describe()).encode())
+
+    def do_PUT(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.board.set_by_hand(parse_choice(body["policy"]))
+        self.do_GET()
+
+    def _send(self, status: int, body: bytes) -> None:
+        status, body = self.server.answer or (status, body)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _some_stats() -> StatsWindow:
+    window = StatsWindow(table_version=1, steps=7)
+    window.record_round(num_drafted=4, num_accepted=3, num_emitted=4)
+    return window
+
+
+@pytest.fixture
+def server() -> Iterator[StubServer]:
+    with StubServer() as stub:
+        thread = threading.Thread(target=stub.serve_forever)
+        thread.start()
+        yield stub
+        stub.shutdown()
+        thread.join()
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(policy_app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_show_tells_table_and_replicas(server: StubServer) -> None:
+    shown = run("show", "--url", server.url)
+    for expected in (
+        "Policy table, version 1, from the configuration",
+        "2 to 8",
+        "9 or more",
+        "h3k9x2ab",
+        "version 1",
+        "3 (75%)",
+    ):
+        assert expected in shown
+
+
+def test_set_changes_the_table(server: StubServer) -> None:
+    assert "any" in run("set", "fixed", "4", "--url", server.url)
+    assert server.board.describe()["table"]["mode"] == "fixed"
+    shown = run("set", "table", "1:5,4:3,16:1", "--url", f"{server.url}/")
+    assert server.board.published.table.rungs == ((1, 5), (4, 3), (16, 1))
+    assert "version 3, set by hand" in shown
+    assert "any" in run("set", "off", "--url", server.url)
+    assert server.board.describe()["table"]["mode"] == "off"
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "says"),
+    [
+        ("on", None, "got 'on'"),
+        ("off", "3", "takes no value, got '3'"),
+        ("fixed", None, "needs a value"),
+        ("table", None, "needs a value"),
+        ("fixed", "x", "whole numbers, got 'x'"),
+        ("fixed", "99", "between 0 and 16, got 99"),
+        ("table", "1:5,8", "got '8'"),
+        ("table", "1:5,1:6", "batch size 1 twice"),
+        ("table", "1:x", "got 'x'"),
+        ("table", "0:1", "got 0"),
+    ],
+)
+def test_bad_words_are_refused_before_anything_is_sent(
+    mode: str, value: str | None, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read_policy(mode, value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((503, b'{"error": {"message": "no policy actor", "type": "x"}}'), "503: no policy actor"),
+        ((200, b"<html>hello</html>"), "not Paceline"),
+        ((200, b"{}"), "not Paceline"),
+        ((404, b""), "answered 404"),
+    ],
+)
+def test_another_answer_is_one_line(
+    server: StubServer, answer: tuple[int, bytes], says: str
+) -> None:
+    server.answer = answer
+    with pytest.raises(ConfigError, match=says) as caught:
+        run("show", "--url", server.url)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_answer_is_one_line(server: StubServer) -> None:
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(ConfigError, match="no answer from http"):
+        run("show", "--url", server.url)
+    with pytest.raises(ConfigError, match="no answer from nonsense"):
+        run("show", "--url", "nonsense")
