@@ -1,0 +1,161 @@
+"""The HTTP surface of a replica: OpenAI's routes, its health, and the policy."""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, Protocol
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from deployments import api_errors
+from deployments.json_values import parse_object, show
+from deployments.replies import ChatCompletion, Completion
+from deployments.schemas import ChatRequest, CompletionRequest
+from deployments.service import GenerationService, Job
+from deployments.sse import ClientGone, EventStream, unless_disconnected
+from deployments.validation import ModelNotFound
+from engine.errors import RequestError
+
+_POLICY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["policy"],
+    "examples": [{"policy": "off"}, {"policy": {"fixed": 4}}, {"policy": {"table": {"8": 2}}}],
+}
+
+
+class PolicyPort(Protocol):
+    """What the API needs of the policy."""
+
+    async def get(self) -> dict[str, Any]:
+        """The table and the replicas."""
+
+    async def set(self, policy: object) -> dict[str, Any]:
+        """Publish a policy; returns what `get` does. Raises RequestError if it is not one."""
+
+    def heard_s_ago(self) -> float | None:
+        """Seconds since the policy actor confirmed the table in force; None: never yet."""
+
+
+def create_api(
+    get_service: Callable[[], GenerationService],
+    get_policy: Callable[[], PolicyPort],
+    *,
+    max_body_bytes: int = 2**20,
+) -> FastAPI:
+    """The application. The getters are called at each request: the replica is known only then."""
+    app = FastAPI(title="Paceline", description="An OpenAI-compatible API.")
+    api_errors.install(app, max_body_bytes)
+
+    @app.get("/v1/models")
+    async def list_models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(get_service())]}
+
+    @app.get("/v1/models/{model_id:path}")
+    async def get_model(model_id: str) -> dict[str, Any]:
+        service = get_service()
+        if model_id != service.model_name:
+            raise ModelNotFound("model", f"model {show(model_id)} is not served here")
+        return _model(service)
+
+    @app.post("/v1/completions", response_model=None, **_documented(CompletionRequest, Completion))
+    async def create_completion(request: Request) -> Response:
+        service = get_service()
+        body = parse_object(await request.body())
+        return await _answer(request, service, await service.prepare_completion(body))
+
+    @app.post(
+        "/v1/chat/completions", response_model=None, **_documented(ChatRequest, ChatCompletion)
+    )
+    async def create_chat_completion(request: Request) -> Response:
+        service = get_service()
+        body = parse_object(await request.body())
+        return await _answer(request, service, await service.prepare_chat(body))
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        """503 when the engine is dead."""
+        service = get_service()
+        status = service.status()
+        return {
+            "status": "ok",
+            "model": service.model_name,
+            "engine": dataclasses.asdict(status),
+            "table": {
+                "version": status.table_version,
+                "draft_len": status.draft_len,
+                "heard_s_ago": get_policy().heard_s_ago(),
+            },
+        }
+
+    @app.get("/policy")
+    async def show_policy() -> dict[str, Any]:
+        return await get_policy().get()
+
+    @app.put("/policy", openapi_extra=_json_body(_POLICY_SCHEMA))
+    async def set_policy(request: Request) -> dict[str, Any]:
+        body = parse_object(await request.body())
+        if unknown := next((name for name in body if name != "policy"), None):
+            raise RequestError(unknown, f"{show(unknown)} is not a field of this request")
+        if "policy" not in body:
+            raise RequestError("policy", "policy is required")
+        return await get_policy().set(body["policy"])
+
+    return app
+
+
+async def _answer(request: Request, service: GenerationService, job: Job) -> Response:
+    try:
+        if not job.stream:
+            whole = service.whole(job)
+            return JSONResponse(await unless_disconnected(request.receive, whole))
+        async with AsyncExitStack() as opened:
+            chunks = await opened.enter_async_context(aclosing(service.chunks(job)))
+            first = await unless_disconnected(request.receive, anext(chunks))
+            opened.pop_all()  # from here on the EventStream closes them
+            return EventStream(first, chunks)
+    except ClientGone:
+        return Response(status_code=499)  # nobody receives it; it is for the access log
+
+
+def _model(service: GenerationService) -> dict[str, Any]:
+    return {
+        "id": service.model_name,
+        "object": "model",
+        "created": service.created_unix_s,
+        "owned_by": "paceline",
+        "max_model_len": service.max_model_len,
+    }
+
+
+def _documented(body: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
+    """Keywords for a route that reads its body by hand, so that /docs shows it all the same."""
+    return {
+        "openapi_extra": _json_body(_inlined(body.model_json_schema())),
+        "responses": {
+            200: {"model": answer, "content": {"text/event-stream": {}}},
+        },
+    }
+
+
+def _json_body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its own definitions put in place; they nest, and never recur."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve(entry) for entry in node]
+        if not isinstance(node, dict):
+            return node
+        if reference := node.get("$ref"):
+            return resolve(definitions[reference.rpartition("/")[2]])
+        return {key: resolve(value) for key, value in node.items()}
+
+    resolved: dict[str, Any] = resolve(schema)
+    return resolved
