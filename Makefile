@@ -38,8 +38,9 @@ clean:  ## Remove .venv and everything that was built (not the cached models)
 	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamp holds the folder it was made for, since a virtual environment does not survive a move.
-# It is written last, so an install that failed or was interrupted is taken up again.
+# The stamp is written last and names the folder it was made for: a virtual environment that was
+# moved, or whose install was cut short, is made anew.
+INSTALLING := $(VENV)/.installing
 INSTALLED_FOR := $(shell cat $(STAMP) 2>/dev/null)
 ifneq ($(INSTALLED_FOR),)
 ifneq ($(INSTALLED_FOR),$(CURDIR))
@@ -49,7 +50,8 @@ endif
 
 $(STAMP): pyproject.toml constraints.txt
 	@rm -f $@
-	@if [ -n "$(INSTALLED_FOR)" ] && [ "$(INSTALLED_FOR)" != "$(CURDIR)" ]; then rm -rf $(VENV); fi
+	@if [ -e $(INSTALLING) ] || [ "$(INSTALLED_FOR)" != "" -a "$(INSTALLED_FOR)" != "$(CURDIR)" ]; \
+	then rm -rf $(VENV); fi
 	@if ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
 	    found=; \
 	    for python in $(PYTHON) python3.11 python3 python3.12 python3.13 python3.14; do \
@@ -58,7 +60,7 @@ $(STAMP): pyproject.toml constraints.txt
 	        fi; \
 	    done; \
 	    if [ -z "$$found" ]; then \
-	        echo "paceline: needs Python 3.11 or later: none of python3.11, python3 is (or set PYTHON=...)" >&2; \
+	        echo "paceline: needs Python 3.11 or later, and found none (set PYTHON=/path/to/python3)" >&2; \
 	        exit 1; \
 	    fi; \
 	    if ! $$found -c 'import ensurepip, venv' >/dev/null 2>&1; then \
@@ -67,5 +69,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    fi; \
 	    rm -rf $(VENV) && $$found -m venv $(VENV); \
 	fi
+	@touch $(INSTALLING)
 	$(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@rm $(INSTALLING)
 	@printf '%s\n' '$(CURDIR)' > $@
