@@ -1,0 +1,1 @@
+"""One module for each sub-command of `paceline`."""
