@@ -49,11 +49,11 @@ class ModelRunner:
             input_ids=self._row(token_ids),
             position_ids=self._row(positions),
             use_cache=False,
-            logits_to_keep=torch.tensor(rows, device=self._device),
+            logits_to_keep=torch.tensor(rows, dtype=torch.long, device=self._device),
             paged=AttentionBatch.build(self._cache, spans, self._device),
         )
         logits: Tensor = output.logits[0]
         return logits
 
     def _row(self, values: list[int]) -> Tensor:
-        return torch.tensor([values], device=self._device)
+        return torch.tensor([values], dtype=torch.long, device=self._device)

@@ -6,7 +6,10 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-VOCAB_SIZE = 128
+from tests.tiny_tokenizer import byte_level_tokenizer
+
+VOCAB_SIZE = 384
+"""Size of the byte-level tokenizer that is saved beside the weights."""
 
 NO_EOS: dict[str, Any] = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": None}
 
@@ -29,6 +32,7 @@ def save_tiny_llama(folder: Path, *, seed: int = 0, **overrides: Any) -> Path:
     )
     torch.manual_seed(seed)
     LlamaForCausalLM(config).save_pretrained(folder)
+    byte_level_tokenizer(VOCAB_SIZE).save_pretrained(folder)
     return folder
 
 
@@ -40,6 +44,7 @@ def save_perturbed(source: Path, folder: Path, *, noise: float, seed: int = 1) -
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * parameter.std() * noise)
     model.save_pretrained(folder)
+    byte_level_tokenizer(VOCAB_SIZE).save_pretrained(folder)
     return folder
 
 
