@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -18,7 +19,10 @@ _TOKENIZER_DROPS = ("is_local", "local_files_only", "name_or_path")
 
 
 def convert_gguf(gguf: Path, into: Path, progress: Progress) -> None:
-    """Write weights (bfloat16 safetensors), config, tokenizer and chat template to `into`."""
+    """Write weights (bfloat16 safetensors), config, tokenizer and chat template to `into`.
+
+    Raises OSError when they can't be written.
+    """
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     # The bars of transformers go to stderr, where they would tear ours.
     with progress.stage("Reading the tokenizer"), redirect_stderr(StringIO()):
@@ -37,13 +41,19 @@ def convert_gguf(gguf: Path, into: Path, progress: Progress) -> None:
         state = model.state_dict()
         if model.config.tie_word_embeddings:
             state.pop("lm_head.weight", None)
-        save_file(
+        _save(
             {name: value.to(torch.bfloat16).contiguous() for name, value in state.items()},
             into / "model.safetensors",
-            metadata={"format": "pt"},
         )
     _edit_json(into / "config.json", _CONFIG_DROPS, dtype="bfloat16")
     _edit_json(into / "generation_config.json", ("_from_model_config",))
+
+
+def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
+    try:
+        save_file(weights, path, metadata={"format": "pt"})
+    except SafetensorError as error:  # a full disk, for one
+        raise OSError(str(error)) from error
 
 
 def _edit_json(path: Path, drops: tuple[str, ...], **changes: str) -> None:
