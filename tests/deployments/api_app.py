@@ -1,0 +1,110 @@
+"""The API over a scripted engine and policy, in process or under a real server."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import openai
+import uvicorn
+from fastapi import FastAPI
+from transformers import PreTrainedTokenizerFast
+
+from deployments.api import create_api
+from deployments.service import GenerationService
+from engine.errors import PacelineError, RequestError
+from engine.request import FinishReason
+from policy.choice import parse_choice
+from tests.deployments.fake_loop import FakeLoop, Step
+
+MAX_BODY_BYTES = 20_000
+COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "The"}
+
+
+class PolicyLost(PacelineError):
+    pass
+
+
+class FakePolicy:
+    def __init__(self) -> None:
+        self.is_lost = False
+        self.now: object = "off"
+
+    async def get(self) -> dict[str, Any]:
+        return {"table": {"version": 1, "policy": self.now}, "replicas": []}
+
+    async def set(self, policy: object) -> dict[str, Any]:
+        if self.is_lost:
+            raise PolicyLost("the policy actor does not answer")
+        try:
+            parse_choice(policy)
+        except ValueError as error:
+            raise RequestError("policy", f"policy: {error}") from None
+        self.now = policy
+        return await self.get()
+
+    def heard_s_ago(self) -> float | None:
+        return 0.5
+
+
+class App:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, steps: Sequence[Step]) -> None:
+        self.loop = FakeLoop(steps)
+        self.policy = FakePolicy()
+        service = GenerationService(
+            self.loop, tokenizer, "tiny", max_model_len=64, vocab_size=len(tokenizer)
+        )
+        self.asgi: FastAPI = create_api(
+            lambda: service, lambda: self.policy, max_body_bytes=MAX_BODY_BYTES
+        )
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.asgi), base_url="http://replica"
+        )
+
+    async def post(self, path: str, **kwargs: Any) -> httpx.Response:
+        async with self.client() as client:
+            return await client.post(path, **kwargs)
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[str]:
+        """The app under a real uvicorn on the loopback; gives its URL."""
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            bound.listen()
+            config = uvicorn.Config(self.asgi, log_config=None, lifespan="off", ws="none")
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server.serve(sockets=[bound]))
+            try:
+                yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+            finally:
+                server.should_exit = True
+                await serving
+
+    @asynccontextmanager
+    async def openai(self) -> AsyncIterator[openai.AsyncOpenAI]:
+        async with (
+            self.served() as url,
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        ):
+            yield client
+
+
+def tokens(tokenizer: PreTrainedTokenizerFast, text: str) -> list[Step]:
+    """One step for each token, then EOS."""
+    encoded = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return [*((token_id,) for token_id in encoded), (1,), FinishReason.STOP]
+
+
+def assert_error(
+    response: httpx.Response, status: int, code: str | None, param: str | None, says: str
+) -> None:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["code"], error["param"]) == (code, param)
+    assert says in error["message"]
