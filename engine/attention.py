@@ -10,6 +10,7 @@ H query heads, K KV heads, G = H / K query heads that share one, D head dim, b b
 
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -138,7 +139,7 @@ def _group(
 def _index(values: list[int], device: torch.device) -> slice | Tensor:
     """A slice, which reads in place, where the values are consecutive."""
     if values[-1] - values[0] == len(values) - 1 and all(
-        later - earlier == 1 for earlier, later in zip(values, values[1:], strict=False)
+        later - earlier == 1 for earlier, later in pairwise(values)
     ):
         return slice(values[0], values[-1] + 1)
     return torch.tensor(values, device=device)

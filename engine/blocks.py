@@ -1,4 +1,4 @@
-"""The block pool: which KV blocks are free. A block holds `block_size` token slots of one sequence."""
+"""The block pool: which KV blocks are free. A block holds `block_size` tokens of one sequence."""
 
 import heapq
 

@@ -57,16 +57,12 @@ def build_engine(
     models = []
     for folder in folders:
         report(f"loading {folder.name}")
-        models.append(
-            load_model(folder, dtype, device, trust_remote_code=config.trust_remote_code)
-        )
+        models.append(load_model(folder, dtype, device, trust_remote_code=config.trust_remote_code))
     shapes = [probe_layers(model, device) for model in models]
     report("allocating the KV cache")
     num_blocks = _num_blocks(config, shapes, kv_dtype)
     runners = [
-        ModelRunner(
-            model, KVCache(layers, num_blocks, config.block_size, kv_dtype, device), device
-        )
+        ModelRunner(model, KVCache(layers, num_blocks, config.block_size, kv_dtype, device), device)
         for model, layers in zip(models, shapes, strict=True)
     ]
     limit = context_limit(models[0])
@@ -88,9 +84,7 @@ def build_engine(
     )
 
 
-def _drafter(
-    config: EngineConfig, models: list[nn.Module], runners: list[ModelRunner]
-) -> Drafter:
+def _drafter(config: EngineConfig, models: list[nn.Module], runners: list[ModelRunner]) -> Drafter:
     match config.drafter.kind:
         case "none":
             return NoDrafter()
@@ -108,9 +102,7 @@ def _drafter(
             )
 
 
-def _num_blocks(
-    config: EngineConfig, shapes: list[list[LayerShape]], dtype: torch.dtype
-) -> int:
+def _num_blocks(config: EngineConfig, shapes: list[list[LayerShape]], dtype: torch.dtype) -> int:
     """Blocks that fit the memory set aside for the caches of target and draft together."""
     if config.num_blocks is not None:
         return config.num_blocks

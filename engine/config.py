@@ -63,7 +63,13 @@ class EngineConfig:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_waiting", "max_step_tokens", "block_size", "kv_cache_bytes"):
+        for name in (
+            "max_num_seqs",
+            "max_num_waiting",
+            "max_step_tokens",
+            "block_size",
+            "kv_cache_bytes",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
         for name in ("max_model_len", "num_blocks", "num_threads"):

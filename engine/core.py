@@ -68,7 +68,7 @@ class Engine:
         self._steps = 0
 
     def add(self, request: Request) -> None:
-        """Queue a request. Raises EngineFull, PromptTooLong or RequestError; then nothing changed."""
+        """Queue a request, or change nothing and raise EngineFull, PromptTooLong, RequestError."""
         prompt = request.prompt_token_ids
         if request.request_id in self._scheduler:
             raise RequestError("request_id", f"request_id {request.request_id!r} is in flight")
@@ -76,7 +76,8 @@ class Engine:
             raise RequestError("prompt", "prompt must hold at least one token, got none")
         if bad := next((t for t in prompt if not 0 <= t < self.vocab_size), None):
             raise RequestError(
-                "prompt", f"prompt token {bad} is outside the vocabulary of {self.vocab_size} tokens"
+                "prompt",
+                f"prompt token {bad} is outside the vocabulary of {self.vocab_size} tokens",
             )
         if len(prompt) >= self.max_model_len:
             raise PromptTooLong(

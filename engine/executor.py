@@ -1,4 +1,4 @@
-"""Runs a step's plan on the target: where one process becomes many, only this interface is behind it."""
+"""Runs a step's plan on the target, in this process or behind the same interface in many."""
 
 import time
 from collections.abc import Sequence as ReadOnly

@@ -1,4 +1,4 @@
-"""The KV cache of one model on one rank: one pool of token slots a layer, shared by all sequences."""
+"""The KV cache of one model on one rank: a pool of token slots a layer, for all sequences."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,10 @@ class LayerShape:
 
 
 class KVCache:
-    """keys[layer]: [kv_heads, num_slots, key_dim], values likewise; slot = block * block_size + offset."""
+    """keys[layer]: [kv_heads, num_slots, key_dim], values likewise.
+
+    Slot of a token = its block * block_size + its offset within the block.
+    """
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Linear layers for CPUs: weights packed once at load instead of at every call.
 
 Measured on two AVX2 cores without bf16 arithmetic (1536 x 576, weights out of cache, microseconds
-for 1 / 2 / 8 / 16 rows): torch's bf16 103 / 193 / 1451 / 2902, torch's float32 242 / 392 / 525 / 742,
-packed float32 152 / 162 / 316 / 530. A bf16 product on such a CPU is a loop over rows that costs one
-pass over the weights for each, so only a single row is better off with the smaller bf16 weights.
+for 1 / 2 / 16 / 32 rows): torch's bf16 103 / 193 / 1451 / 2902, torch's float32 242 / 392 / 525 /
+742, packed float32 152 / 162 / 316 / 530. A bf16 product on such a CPU is a loop over rows, each a
+pass over the weights, so only a single row is better off with the smaller bf16 weights.
 """
 
 import torch
@@ -39,13 +39,13 @@ class PackedLinear(nn.Module):
             result: Tensor = self.single_row(x)
             return result
         flat = x.reshape(rows, self.in_features).float()
-        y = torch.ops.mkldnn._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
         return y.to(x.dtype).view(*x.shape[:-1], self.out_features)
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether packing pays: float32 on a CPU, or bf16 on one without bf16 arithmetic."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     if dtype == torch.bfloat16:
         return not torch.ops.mkldnn._is_mkldnn_bf16_supported()

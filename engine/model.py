@@ -31,7 +31,9 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:
-        raise ConfigError(f"model {folder}: cannot load its tokenizer: {_first_line(error)}") from error
+        raise ConfigError(
+            f"model {folder}: cannot load its tokenizer: {_first_line(error)}"
+        ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError(f"model {folder}: its tokenizer has no tokenizer.json; convert it first")
     return tokenizer
@@ -51,7 +53,7 @@ def load_model(
         config = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=trust_remote_code
         )
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -62,6 +64,7 @@ def load_model(
         )
     except Exception as error:
         raise ConfigError(f"model {folder}: cannot be loaded: {_first_line(error)}") from error
+    model, info = loaded
     if missing := sorted(info["missing_keys"]):
         raise ConfigError(f"model {folder}: weights are missing, among them {missing[0]}")
     model = model.to(device).eval().requires_grad_(False)
@@ -83,7 +86,7 @@ def eos_token_ids(folder: Path, model: nn.Module) -> frozenset[int]:
 
 def context_limit(model: nn.Module) -> int:
     """Longest sequence the model has positions for, in tokens."""
-    text_config: Any = model.config.get_text_config()  # type: ignore[operator, union-attr]
+    text_config = _config(model).get_text_config()
     limit: int | None = getattr(text_config, "max_position_embeddings", None)
     return 2**31 - 1 if limit is None else limit
 
@@ -120,13 +123,17 @@ def probe_layers(model: nn.Module, device: torch.device) -> list[LayerShape]:
             model(input_ids=token, position_ids=token, use_cache=False)
     finally:
         attention.register()
-    expected = model.config.get_text_config().num_hidden_layers  # type: ignore[operator, union-attr]
+    expected = _config(model).get_text_config().num_hidden_layers
     if sorted(shapes) != list(range(expected)):
         raise ConfigError(
-            f"model type {model.config.model_type!r}: "  # type: ignore[union-attr]
+            f"model type {_config(model).model_type!r}: "
             f"{len(shapes)} of {expected} layers use standard attention; it cannot be served"
         )
     return [shapes[layer] for layer in range(expected)]
+
+
+def _config(model: nn.Module) -> Any:
+    return model.config
 
 
 def _first_line(error: Exception) -> str:

@@ -6,7 +6,6 @@ neighbours, preemption and replicas (drafter-invariant speculative decoding: Dal
 2024, arXiv 2408.07978), by the Gumbel-max trick: argmax_i(log p_i + g_i) is a sample of p.
 """
 
-import torch
 from torch import Tensor
 
 _MASK_64 = 2**64 - 1

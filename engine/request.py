@@ -33,20 +33,22 @@ class SamplingParams:
     """Any integer in [-2**63, 2**63); None: the engine draws one."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the sequence, beside the model's own EOS tokens."""
+    ignore_eos: bool = False
+    """Go on past the model's EOS tokens (for benchmarks)."""
     max_draft_tokens: int | None = None
     """Longest draft for this request; None: whatever the table says. Never changes the output."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
-            raise RequestError("max_tokens", f"max_tokens must be at least 1, got {self.max_tokens}")
+            raise RequestError(
+                "max_tokens", f"max_tokens must be at least 1, got {self.max_tokens}"
+            )
         if not 0.0 <= self.temperature <= 2.0:
             raise RequestError(
                 "temperature", f"temperature must be between 0 and 2, got {self.temperature}"
             )
         if not 0.0 < self.top_p <= 1.0:
-            raise RequestError(
-                "top_p", f"top_p must be above 0 and at most 1, got {self.top_p}"
-            )
+            raise RequestError("top_p", f"top_p must be above 0 and at most 1, got {self.top_p}")
         if self.top_k < 0:
             raise RequestError("top_k", f"top_k must be 0 (off) or more, got {self.top_k}")
         if self.seed is not None and not -(2**63) <= self.seed < 2**63:

@@ -1,4 +1,4 @@
-"""One model with its KV cache: packed tokens of many sequences in, logits of the wanted rows out."""
+"""One model with its KV cache: packed tokens of many sequences in, logits of some rows out."""
 
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass

@@ -58,9 +58,7 @@ def _nucleus(
     return values[:count], token_ids[:count]
 
 
-def choose_rows(
-    logits: Tensor, rows: ReadOnly[tuple[SamplingParams, int, int]]
-) -> list[int]:
+def choose_rows(logits: Tensor, rows: ReadOnly[tuple[SamplingParams, int, int]]) -> list[int]:
     """One token for each row of [rows, vocab]; `rows` holds (sampling, seed, position)."""
     if all(sampling.is_greedy for sampling, _, _ in rows):
         return choose_greedy(logits)

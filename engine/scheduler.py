@@ -1,4 +1,4 @@
-"""Decides what each step computes, and books what came of it. The only writer of sequences and blocks."""
+"""Decides what each step computes and books what came of it: sequences and blocks are its own."""
 
 from collections import deque
 from collections.abc import Sequence as ReadOnly
@@ -65,7 +65,8 @@ class Scheduler:
             assert 0 <= seq.draft_computed <= len(seq.tokens)
             assert len(seq.block_ids) >= self._pool.blocks_for(seq.num_computed)
         for seq in self._waiting:
-            assert not seq.block_ids and seq.num_computed == 0 and seq.draft_computed == 0
+            assert not seq.block_ids
+            assert seq.num_computed == seq.draft_computed == 0
 
     # ---- in and out
 
@@ -198,10 +199,11 @@ class Scheduler:
         self, seq: Sequence, new_tokens: ReadOnly[int]
     ) -> tuple[tuple[int, ...], FinishReason | None]:
         """Extend the sequence up to its end, wherever in the block that is."""
-        stops = seq.request.sampling.stop_token_ids
+        sampling = seq.request.sampling
+        eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids
         for count, token in enumerate(new_tokens, start=1):
             seq.tokens.append(token)
-            if token in self._eos_token_ids or token in stops:
+            if token in eos or token in sampling.stop_token_ids:
                 return tuple(new_tokens[:count]), FinishReason.STOP
             if len(seq.tokens) >= seq.max_len:
                 return tuple(new_tokens[:count]), FinishReason.LENGTH

@@ -1,9 +1,9 @@
 """Which of the drafted tokens are kept.
 
-Glossary: *accepted*, a draft token equal to what the target chooses at its position; *recovered*, the
-target's token where the first draft token differs; *bonus*, the target's token behind a draft that
-was accepted whole. Worked example: draft (5, 8, 2), the target chooses 5, 8, 9, 4 -> new tokens
-(5, 8, 9): two accepted, 9 recovered; the 4 was computed behind a wrong token and means nothing.
+Glossary: *accepted*, a draft token equal to what the target chooses at its position; *recovered*,
+the target's token where the first draft token differs; *bonus*, the target's token behind a draft
+that was accepted whole. Worked example: draft (5, 8, 2), the target chooses 5, 8, 9, 4: new tokens
+(5, 8, 9), two accepted, 9 recovered; the 4 was computed behind a wrong token and means nothing.
 """
 
 from collections.abc import Sequence as ReadOnly

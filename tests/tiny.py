@@ -1,4 +1,4 @@
-"""Tiny random checkpoints (2 layers, float32) on which equality of tokens can be asserted exactly."""
+"""Tiny random checkpoints (2 layers, float32), on which tokens can be compared exactly."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def save_tiny_llama(folder: Path, *, seed: int = 0, **overrides: Any) -> Path:
 
 
 def save_perturbed(source: Path, folder: Path, *, noise: float, seed: int = 1) -> Path:
-    """Write a copy of a checkpoint with noise on its weights: a draft that is right now and then."""
+    """Write a copy of a checkpoint with noise on its weights: a draft that is right at times."""
     model = load_reference(source)
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -50,13 +50,14 @@ def save_perturbed(source: Path, folder: Path, *, noise: float, seed: int = 1) -
 
 def load_reference(folder: Path) -> PreTrainedModel:
     """The checkpoint as plain transformers sees it, in float32."""
-    model: PreTrainedModel = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.train(False)
     return model
 
 
 def reference_greedy(model: PreTrainedModel, prompt: list[int], max_new_tokens: int) -> list[int]:
     """What `transformers.generate` makes of one prompt, alone."""
-    output = model.generate(
+    output: Any = model.generate(  # type: ignore[operator]
         torch.tensor([prompt]),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         max_new_tokens=max_new_tokens,

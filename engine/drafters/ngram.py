@@ -9,8 +9,8 @@ from engine.plan import NO_DRAFT, Draft, SeqSlice
 class NgramDrafter:
     """Drafts the continuation of the latest earlier occurrence of the longest matching suffix.
 
-    Source: Saxena 2023, "prompt lookup decoding". Suffixes of `max_ngram` down to `min_ngram` tokens
-    are tried in turn. Keeps no state: a text of 8,192 tokens is searched in about 0.1 ms.
+    Source: Saxena 2023, "prompt lookup decoding". Suffixes of `max_ngram` down to `min_ngram`
+    tokens are tried in turn. Keeps no state, so nothing can fall behind or leak.
     """
 
     def __init__(self, *, max_ngram: int, min_ngram: int) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints shared by the engine's tests: a target, a draft that is right at times, and itself."""
+"""Checkpoints shared by the engine's tests: a target, and a draft that is right at times."""
 
 from pathlib import Path
 
@@ -35,6 +35,4 @@ def draft(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(target: Path) -> dict[str, list[int]]:
     """What transformers' own greedy decoding makes of each prompt, alone."""
     model = load_reference(target)
-    return {
-        name: reference_greedy(model, prompt, NEW_TOKENS) for name, prompt in PROMPTS.items()
-    }
+    return {name: reference_greedy(model, prompt, NEW_TOKENS) for name, prompt in PROMPTS.items()}

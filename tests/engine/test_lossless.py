@@ -1,7 +1,9 @@
 """The master test: whatever speculation and batching do, the tokens are those of plain decoding."""
 
 import random
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,9 +39,7 @@ def test_length_zero_is_transformers_greedy(target: Path, expected: dict[str, li
 def test_greedy_at_every_length(
     target: Path, draft: Path, expected: dict[str, list[int]], name: str, draft_len: int
 ) -> None:
-    engine = tiny_engine(
-        target, draft_len=draft_len, drafter=drafter_config(name, target, draft)
-    )
+    engine = tiny_engine(target, draft_len=draft_len, drafter=drafter_config(name, target, draft))
     outcomes = run(engine, requests())
     assert texts(outcomes) == expected
     drafted = sum(outcome.num_drafted for outcome in outcomes.values())
@@ -68,10 +68,8 @@ def test_chunks_and_blocks(
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_preemption(
-    target: Path, draft: Path, expected: dict[str, list[int]], name: str
-) -> None:
-    """A pool that holds the longest sequence and little more makes the others yield and come back."""
+def test_preemption(target: Path, draft: Path, expected: dict[str, list[int]], name: str) -> None:
+    """A pool with room for the longest sequence and little more makes the others yield."""
     engine = tiny_engine(
         target,
         draft_len=4,
@@ -82,7 +80,7 @@ def test_preemption(
     lengths: list[int] = []
     outcomes = run(engine, requests(), lambda _: lengths.append(engine.status().num_waiting))
     assert texts(outcomes) == expected
-    assert any(b > a for a, b in zip(lengths, lengths[1:], strict=False)), "nothing was preempted"
+    assert any(b > a for a, b in pairwise(lengths)), "nothing was preempted"
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -119,7 +117,7 @@ def test_aborted_neighbours(
 
 
 def sampled(name: str, index: int) -> Request:
-    settings = [
+    settings: list[dict[str, Any]] = [
         {"temperature": 1.0},
         {"temperature": 0.7, "top_p": 0.9},
         {"temperature": 1.3, "top_k": 20},
@@ -165,10 +163,10 @@ def test_sampled_and_greedy_rows_together(
     assert texts(run(engine, batch)) == expected_samples
 
 
-def test_rows_with_different_draft_lengths(target: Path, draft: Path, expected: dict[str, list[int]]) -> None:
-    engine = tiny_engine(
-        target, draft_len=8, drafter=DrafterConfig(kind="model", model=draft)
-    )
+def test_rows_with_different_draft_lengths(
+    target: Path, draft: Path, expected: dict[str, list[int]]
+) -> None:
+    engine = tiny_engine(target, draft_len=8, drafter=DrafterConfig(kind="model", model=draft))
     caps = dict(zip(PROMPTS, (0, 1, 5), strict=True))
     batch = [
         greedy(name, prompt, NEW_TOKENS, max_draft_tokens=caps[name])
