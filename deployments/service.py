@@ -9,10 +9,10 @@ generator here closes the engine's, which aborts the request and frees its block
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from deployments.json_values import show
 from deployments.replies import (
@@ -41,7 +41,7 @@ SHORT_TEXT_CHARACTERS = 1000
 class TokenSource(Protocol):
     """What the service needs of an EngineLoop."""
 
-    def generate(self, request: Request) -> AsyncIterator[TokenDelta]: ...
+    def generate(self, request: Request) -> AsyncGenerator[TokenDelta, None]: ...
     def status(self) -> EngineStatus: ...
     def check_health(self) -> None: ...
 
@@ -182,8 +182,7 @@ class GenerationService:
         self, request: Request, assembler: TextAssembler, arrived: asyncio.Event
     ) -> None:
         """Take deltas as soon as they come, so that a stop string ends the request at once."""
-        source = cast("AsyncGenerator[TokenDelta, None]", self._loop.generate(request))
-        async with aclosing(source) as deltas:
+        async with aclosing(self._loop.generate(request)) as deltas:
             async for delta in deltas:
                 if delta.finish_reason is FinishReason.ABORT:
                     raise EngineDead("the server aborted the request")

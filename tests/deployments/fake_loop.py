@@ -1,7 +1,7 @@
 """An EngineLoop that plays a script: what a service or an API does can be seen without a model."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from engine.core import EngineStatus
 from engine.errors import PacelineError
@@ -34,7 +34,7 @@ class FakeLoop:
         self.started = asyncio.Event()
         self.death: PacelineError | None = None
 
-    async def generate(self, request: Request) -> AsyncIterator[TokenDelta]:
+    async def generate(self, request: Request) -> AsyncGenerator[TokenDelta, None]:
         self.requests.append(request)
         self.num_open += 1
         self.started.set()
