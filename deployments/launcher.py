@@ -130,7 +130,8 @@ class Launcher:
                 else last_line("\n".join([application.message, *messages]))
             )
             raise StartFailed(cause)
-        return LaunchState(min(stages, default="starting the replica", key=_is_ready))
+        loading = [stage for stage in stages if not stage.startswith(("ready", "failed: "))]
+        return LaunchState(loading[0] if loading else "starting the replica")
 
     def trouble(self) -> str | None:
         """What is wrong with the running application, in a line. PacelineError: Ray is gone."""
@@ -154,7 +155,7 @@ class Launcher:
 
         with suppress(Exception):
             if self._address is None:
-                serve.shutdown()
+                serve.shutdown()  # type: ignore[no-untyped-call]
             else:
                 serve.delete(APP_NAME)
 
@@ -168,7 +169,7 @@ class Launcher:
         if self._address is not None:
             with suppress(Exception):
                 serve.delete(APP_NAME, _blocking=False)
-        ray.shutdown()  # type: ignore[no-untyped-call]
+        ray.shutdown()
         self._ray_started = False
 
     def _replica_stages(self) -> list[str]:
@@ -184,7 +185,3 @@ def last_line(text: str) -> str:
     """The last line with something in it: of a traceback, the error itself."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1].rstrip(".") if lines else "unknown reason"
-
-
-def _is_ready(stage: str) -> bool:
-    return stage == "ready"

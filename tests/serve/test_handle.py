@@ -1,0 +1,46 @@
+"""Callers with a DeploymentHandle, in the cluster."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from ray import serve
+
+from deployments.launcher import APP_NAME
+from tests.serve.conftest import CONTEXT_TOKENS, RunningApp, eventually
+
+BODY = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 16, "temperature": 0}
+
+
+def generate(body: Mapping[str, Any]) -> Any:
+    return serve.get_app_handle(APP_NAME).options(stream=True).generate.remote(body)
+
+
+def test_chunks_stream_to_a_handle(app: RunningApp) -> None:
+    texts = [chunk["choices"][0]["text"] for chunk in generate(BODY)]
+    completion = app.client().completions.create(**BODY)
+    assert "".join(texts) == completion.choices[0].text
+
+
+def test_a_chat_streams_to_a_handle(app: RunningApp) -> None:
+    chunks = list(
+        generate(
+            {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+        )
+    )
+    assert chunks[0]["object"] == "chat.completion.chunk"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.usefixtures("app")
+def test_a_bad_body_names_the_field() -> None:
+    with pytest.raises(Exception, match="max_tokens"):
+        list(generate({**BODY, "max_tokens": 0}))
+
+
+def test_cancelling_frees_the_blocks(app: RunningApp) -> None:
+    response = generate({**BODY, "max_tokens": CONTEXT_TOKENS})
+    next(iter(response))
+    assert app.engine()["num_running"] == 1
+    response.cancel()
+    eventually(app.is_idle, "the blocks of a cancelled call are free")

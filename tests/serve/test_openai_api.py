@@ -1,0 +1,112 @@
+"""The OpenAI client against the running application."""
+
+import httpx
+import openai
+import pytest
+from transformers import AutoTokenizer
+
+from tests.serve.conftest import CONTEXT_TOKENS, RunningApp, eventually
+from tests.tiny import load_reference, reference_greedy
+
+PROMPT = "The quick brown fox"
+MESSAGES = [{"role": "user", "content": "One two three"}]
+
+
+def test_the_model_is_listed(app: RunningApp) -> None:
+    (model,) = app.client().models.list().data
+    assert model.id == "tiny"
+    assert app.client().models.retrieve("tiny").id == "tiny"
+
+
+def test_a_greedy_completion_is_what_plain_transformers_makes(app: RunningApp) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(app.config.model)
+    prompt = tokenizer(PROMPT)["input_ids"]
+    tokens = reference_greedy(load_reference(app.config.model), prompt, 48)
+    completion = app.client().completions.create(
+        model="tiny", prompt=PROMPT, max_tokens=48, temperature=0
+    )
+    assert completion.choices[0].text == tokenizer.decode(tokens, skip_special_tokens=True)
+    assert completion.choices[0].finish_reason == "length"
+    assert completion.usage is not None
+    assert completion.usage.prompt_tokens == len(prompt)
+    assert completion.usage.completion_tokens == 48
+
+
+def test_a_streamed_completion_is_the_same_text(app: RunningApp) -> None:
+    client = app.client()
+    whole = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=32, seed=5)
+    chunks = list(
+        client.completions.create(
+            model="tiny",
+            prompt=PROMPT,
+            max_tokens=32,
+            seed=5,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    texts = [chunk.choices[0].text for chunk in chunks if chunk.choices]
+    assert "".join(texts) == whole.choices[0].text
+    assert chunks[-1].usage == whole.usage
+
+
+def test_a_chat_streamed_or_not_is_the_same_text(app: RunningApp) -> None:
+    client = app.client()
+    arguments = {"model": "tiny", "messages": MESSAGES, "max_completion_tokens": 24, "seed": 7}
+    whole = client.chat.completions.create(**arguments)
+    stream = client.chat.completions.create(
+        **arguments, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    texts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(texts) == whole.choices[0].message.content
+    assert chunks[-1].usage == whole.usage
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": "other"}, "model"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": [1] * CONTEXT_TOKENS}, "prompt"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"no_such_field": 1}, "no_such_field"),
+    ],
+)
+def test_a_bad_field_is_named(app: RunningApp, fields: dict[str, object], param: str) -> None:
+    body = {"model": "tiny", "prompt": [5, 6], **fields}
+    answer = httpx.post(f"{app.url}/v1/completions", json=body)
+    assert answer.status_code == (404 if param == "model" else 400)
+    assert answer.json()["error"]["param"] == param
+
+
+def test_an_empty_prompt_without_a_first_token_is_refused_by_the_client_too(
+    app: RunningApp,
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        app.client().completions.create(model="tiny", prompt=[])
+    assert caught.value.param == "prompt"
+
+
+def test_a_body_that_is_no_json_or_too_large(app: RunningApp) -> None:
+    url = f"{app.url}/v1/completions"
+    assert httpx.post(url, content=b"{").status_code == 400
+    assert httpx.post(url, content=b" " * 2 * 2**20).status_code == 413
+
+
+def test_a_client_that_goes_away_frees_its_blocks(app: RunningApp) -> None:
+    stream = app.client().completions.create(
+        model="tiny", prompt=PROMPT, max_tokens=CONTEXT_TOKENS, stream=True
+    )
+    next(iter(stream))
+    assert app.engine()["num_running"] == 1
+    stream.close()
+    eventually(app.is_idle, "the blocks of a closed stream are free")
+
+
+def test_a_client_that_gives_up_on_a_whole_answer_frees_its_blocks(app: RunningApp) -> None:
+    impatient = app.client().with_options(timeout=0.5)
+    with pytest.raises(openai.APITimeoutError):
+        impatient.completions.create(model="tiny", prompt=PROMPT, max_tokens=CONTEXT_TOKENS)
+    eventually(app.is_idle, "the blocks of an abandoned request are free")

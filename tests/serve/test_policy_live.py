@@ -1,0 +1,99 @@
+"""The policy while requests run: set by hand, and through the death of its actor."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+
+from tests.serve.conftest import RunningApp, eventually
+
+PROMPTS = ("The quick brown fox", "One two three,", "Paceline drafts", "- first\n- second")
+MAX_TOKENS = 48
+
+
+def texts_of(app: RunningApp) -> list[str]:
+    """One greedy, streamed answer for each prompt, one after the other."""
+    client = app.client()
+    return [
+        "".join(
+            chunk.choices[0].text
+            for chunk in client.completions.create(
+                model="tiny", prompt=prompt, max_tokens=MAX_TOKENS, temperature=0, stream=True
+            )
+        )
+        for prompt in PROMPTS
+    ]
+
+
+@contextmanager
+def load(app: RunningApp, num_clients: int = 4) -> Iterator[list["Future[int]"]]:
+    """Clients that ask again and again; each gives its number of rounds, or the first fault."""
+    expected = texts_of(app)
+    over = threading.Event()
+
+    def client() -> int:
+        num_rounds = 0
+        while not over.is_set():
+            assert texts_of(app) == expected
+            num_rounds += 1
+        return num_rounds
+
+    with ThreadPoolExecutor(num_clients) as pool:
+        clients = [pool.submit(client) for _ in range(num_clients)]
+        try:
+            yield clients
+        finally:
+            over.set()
+
+
+def test_a_policy_set_under_load_comes_into_force_and_loses_no_request(app: RunningApp) -> None:
+    with load(app) as clients:
+        for policy in ({"fixed": 4}, "off", {"table": {"2": 5, "8": 1}}):
+            version = app.set_policy(policy)["table"]["version"]
+            eventually(lambda v=version: app.version_in_force() == v, f"{policy} is in force")  # type: ignore[misc]
+            eventually(
+                lambda v=version: app.get("/policy")["replicas"][0]["version_in_force"] == v,  # type: ignore[misc]
+                "the actor knows",
+            )
+    for client in clients:
+        client.result()
+
+
+def test_a_bad_policy_is_refused(app: RunningApp) -> None:
+    for bad in ("on", {"fixed": 9}, {"table": {}}, None):
+        answer = httpx.put(f"{app.url}/policy", json={"policy": bad})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "policy"
+
+
+def test_the_policy_actor_is_killed_under_load(app: RunningApp) -> None:
+    by_hand = app.set_policy({"fixed": 3})
+    version = by_hand["table"]["version"]
+    eventually(lambda: app.version_in_force() == version, "the table is in force")
+    with load(app) as clients:
+        os.kill(by_hand["pid"], signal.SIGKILL)
+        eventually(lambda: not app.get("/policy")["policy_actor"]["reachable"], "it is missed")
+        assert app.get("/policy")["table"]["version"] == version, "a replica answers in its place"
+        assert httpx.put(f"{app.url}/policy", json={"policy": "off"}).status_code == 503
+
+        def is_back() -> bool:
+            described = app.get("/policy")
+            return described["policy_actor"]["reachable"] and bool(described["replicas"])
+
+        eventually(is_back, "another actor knows the replica")
+        assert app.version_in_force() == version, "the table stayed in force"
+        eventually(
+            lambda: app.get("/policy")["table"]["version"] == version, "the table is recovered"
+        )
+        described = app.get("/policy")
+        assert described["pid"] != by_hand["pid"]
+        assert described["table"]["source"] == "hand"
+        newer = app.set_policy("off")["table"]["version"]
+        assert newer > version
+        eventually(lambda: app.version_in_force() == newer, "the next table is in force")
+    for client in clients:
+        client.result()
