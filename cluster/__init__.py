@@ -1,1 +1,1 @@
-"""What spans processes and machines: the policy channel between the policy actor and the replicas."""
+"""What spans processes and machines: the channel between policy actor and replicas."""

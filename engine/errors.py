@@ -24,6 +24,11 @@ class RequestError(PacelineError):
         super().__init__(message)
         self.field = field
 
+    def __reduce__(self) -> tuple[type["RequestError"], tuple[str, str]]:
+        # The default would call the class with the message alone, and callers in other processes
+        # would see that failure instead of this error.
+        return type(self), (self.field, str(self))
+
 
 class PromptTooLong(RequestError):
     """The prompt leaves no room for even one token within the context limit."""

@@ -113,7 +113,8 @@ class EngineLoop:
     def drain_stats(self) -> StatsWindow:
         """The counts since the last call."""
         with self._wake:
-            window, self._window = self._window, StatsWindow(self._status.table_version)
+            window, self._window = self._window, StatsWindow()
+            window.table_version = self._status.table_version
         return window
 
     def seconds_in_step(self) -> float:

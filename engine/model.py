@@ -93,7 +93,8 @@ def context_limit(model: nn.Module) -> int:
 
 def vocab_size(model: nn.Module) -> int:
     """Rows of the input embedding."""
-    return int(model.get_input_embeddings().num_embeddings)  # type: ignore[operator, union-attr]
+    embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
+    return int(embedding.num_embeddings)
 
 
 def probe_layers(model: nn.Module, device: torch.device) -> list[LayerShape]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class StatsWindow:
-    """Sums over a stretch of engine steps. All counts are of tokens, rounds or steps; times in seconds."""
+    """Sums over a stretch of engine steps: counts of tokens, rounds, steps; times in seconds."""
 
     table_version: int = 0
     """Version in force at the end of the window."""

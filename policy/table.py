@@ -35,7 +35,8 @@ class SpeculationTable:
         for batch_size, length in self.rungs:
             if batch_size <= previous:
                 raise ValueError(
-                    f"batch sizes must be >= 1 and strictly rising, got {batch_size} after {previous}"
+                    "batch sizes must be at least 1 and strictly rising, "
+                    f"got {batch_size} after {previous}"
                 )
             if not 0 <= length <= MAX_DRAFT_LEN:
                 raise ValueError(

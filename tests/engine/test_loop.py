@@ -213,3 +213,5 @@ async def test_a_table_change_reaches_an_idle_engine(loop: EngineLoop) -> None:
     loop.set_table(SpeculationTable(4, fixed_rungs(2)))
     await collect(loop.generate(greedy("a", [1], 1)))  # commands are taken in order
     assert loop.status().table_version == 4
+    assert loop.drain_stats().table_version == 4
+    assert loop.drain_stats().table_version == 4

@@ -1,12 +1,13 @@
 """What the engine refuses, and that a refusal changes nothing."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.config import DrafterConfig, EngineConfig
-from engine.errors import ConfigError, EngineFull, RequestError
+from engine.errors import ConfigError, EngineFull, PromptTooLong, RequestError
 from engine.request import Request, SamplingParams
 from tests.engine.harness import greedy, run, tiny_engine
 from tests.tiny import VOCAB_SIZE
@@ -107,3 +108,8 @@ def test_too_little_kv_memory_is_said(target: Path) -> None:
 def test_a_longer_context_than_the_models_is_refused(target: Path) -> None:
     with pytest.raises(ConfigError, match=r"max_model_len is 300; the model's limit is 256"):
         tiny_engine(target, max_model_len=300)
+
+
+def test_errors_survive_pickling() -> None:
+    error = pickle.loads(pickle.dumps(PromptTooLong("prompt", "too long")))
+    assert (type(error), error.field, str(error)) == (PromptTooLong, "prompt", "too long")

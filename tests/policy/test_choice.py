@@ -62,7 +62,7 @@ def test_fingerprints_differ_exactly_with_the_choice() -> None:
 def test_a_longer_draft_than_the_engine_makes_is_refused() -> None:
     choice = parse_choice({"table": {1: 5}})
     assert choice.limited_to(5) is choice
-    with pytest.raises(ValueError, match="at most 4, got 5: engine.max_draft_len"):
+    with pytest.raises(ValueError, match=r"at most 4, got 5: engine\.max_draft_len"):
         choice.limited_to(4)
     with pytest.raises(ValueError, match="no drafter"):
         choice.limited_to(0)
