@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import ray
 from pydantic import RootModel, model_validator
 from ray import serve
 from ray.serve.config import BackpressureConfig, DeploymentActorConfig
@@ -55,7 +54,7 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
         deployment_actors=[
             DeploymentActorConfig(
                 name=POLICY_ACTOR,
-                actor_class=ray.remote(PolicyActor),
+                actor_class=PolicyActor,
                 init_kwargs=policy_actor,
                 actor_options={"num_cpus": 0, "max_concurrency": MAX_POLICY_CALLS},
             )

@@ -131,7 +131,9 @@ class Launcher:
             )
             raise StartFailed(cause)
         loading = [stage for stage in stages if not stage.startswith(("ready", "failed: "))]
-        return LaunchState(loading[0] if loading else "starting the replica")
+        if loading:
+            return LaunchState(loading[0])
+        return LaunchState("waiting for Serve" if stages else "starting the replica")
 
     def trouble(self) -> str | None:
         """What is wrong with the running application, in a line. PacelineError: Ray is gone."""

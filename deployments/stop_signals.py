@@ -36,13 +36,20 @@ class StopSignals:
         return self.requested
 
     @contextmanager
-    def interrupts(self) -> Iterator[None]:
-        """Within, a further signal raises KeyboardInterrupt."""
+    def interrupts(self, limit_s: float = 0.0) -> Iterator[None]:
+        """Within, a further signal raises KeyboardInterrupt; so does the limit, unless it is 0."""
+        signal.signal(signal.SIGALRM, self._expire)
         self._interruptible = True
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
         try:
             yield
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             self._interruptible = False
+
+    def _expire(self, _signal: int, _frame: FrameType | None) -> None:
+        if self._interruptible:
+            raise KeyboardInterrupt
 
     def _receive(self, _signal: int, _frame: FrameType | None) -> None:
         self._num_received += 1

@@ -1,13 +1,15 @@
 """The Ray shell around the policy board: waiting and waking, no arithmetic.
 
-The class is plain, so that it runs in any event loop; `deployments/app.py` hands it to Serve as a
-deployment actor, whose single event loop is the only writer of the board.
+`PolicyPublisher` is plain, so that it runs in any event loop. Serve runs `PolicyActor` as a
+deployment actor; its event loop is the only writer of the board.
 """
 
 import asyncio
 import os
 import time
 from typing import Any
+
+import ray
 
 from policy.board import PolicyBoard, Publication
 from policy.choice import parse_choice
@@ -16,7 +18,7 @@ from policy.stats import StatsWindow
 LONG_POLL_S = 30.0
 
 
-class PolicyActor:
+class PolicyPublisher:
     """Publishes the table to replicas that wait for it. Arguments are plain JSON values."""
 
     def __init__(
@@ -59,3 +61,8 @@ class PolicyActor:
     async def describe(self) -> dict[str, Any]:
         """Table, history, replicas, and this actor's process id."""
         return {**self._board.describe(), "pid": os.getpid()}
+
+
+@ray.remote
+class PolicyActor(PolicyPublisher):
+    """The publisher as a Ray actor; Serve finds it by this name, so the name is decorated."""

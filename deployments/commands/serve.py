@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from policy.choice import PolicyChoice
 
 INTERRUPTED = 130
+ALIVE_S = 5.0
+"""A Ray that does not answer within this has ended."""
+TEAR_DOWN_S = 15.0
+"""What Serve needs to stop its own actors once replicas have drained."""
 
 
 def serve(
@@ -74,8 +78,7 @@ def _run(config: "AppConfig", launcher: "Launcher") -> int:
             if ready:
                 progress.say(_ready_lines(config, progress.elapsed_s))
                 _watch(launcher, signals, progress)
-                with suppress(KeyboardInterrupt), signals.interrupts():
-                    launcher.drain()
+                _drain(config, launcher, signals)
             return 0 if ready else INTERRUPTED
         except SystemExit:
             # SIGTERM while Ray was starting: Ray's own handler ends the process this way.
@@ -86,16 +89,19 @@ def _run(config: "AppConfig", launcher: "Launcher") -> int:
 
 def _start(launcher: "Launcher", signals: "StopSignals", progress: "LoadingProgress") -> bool:
     """Bring everything up; False when a stop was requested on the way."""
-    for stage, step in (
-        ("starting Ray", launcher.start_ray),
-        ("starting Serve", launcher.start_serve),
-        ("deploying", launcher.deploy),
-    ):
+    progress.stage("starting Ray")
+    # Not interrupted: half a Ray could not be stopped.
+    launcher.start_ray()
+    signals.listen()
+    for stage, step in (("starting Serve", launcher.start_serve), ("deploying", launcher.deploy)):
         if signals.requested:
             return False
         progress.stage(stage)
-        step()
-        signals.listen()
+        try:
+            with signals.interrupts():
+                step()
+        except KeyboardInterrupt:
+            return False
     while not signals.wait(0.3):
         state = launcher.state()
         if state.ready:
@@ -114,6 +120,15 @@ def _watch(launcher: "Launcher", signals: "StopSignals", progress: "LoadingProgr
         elif trouble is None and not healthy:
             progress.say("Healthy again.")
         healthy = trouble is None
+
+
+def _drain(config: "AppConfig", launcher: "Launcher", signals: "StopSignals") -> None:
+    """Let requests end, unless Ray was stopped with us (a signal to all processes of a group)."""
+    with suppress(KeyboardInterrupt):
+        with signals.interrupts(limit_s=ALIVE_S):
+            launcher.trouble()
+        with signals.interrupts(config.replicas.graceful_shutdown_timeout_s + TEAR_DOWN_S):
+            launcher.drain()
 
 
 def _ready_lines(config: "AppConfig", elapsed_s: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.policy_channel import ChannelTimings, PolicyChannel, PolicyClient
-from policy.actor import PolicyActor
+from policy.actor import PolicyPublisher
 from policy.board import Publication, initial_publication
 from policy.choice import parse_choice
 from policy.stats import StatsWindow
@@ -23,7 +23,7 @@ class MortalActor:
     """A policy actor that fails pending and later calls once it is killed."""
 
     def __init__(self, configured: str = "off") -> None:
-        self.actor = PolicyActor(configured, max_draft_len=8)
+        self.actor = PolicyPublisher(configured, max_draft_len=8)
         self._death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.subscribed = asyncio.Event()
 

@@ -3,7 +3,7 @@ import pytest
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
 from deployments.policy_access import PolicyAccess
 from engine.errors import RequestError
-from policy.actor import PolicyActor
+from policy.actor import PolicyPublisher
 from policy.board import initial_publication
 from policy.choice import parse_choice
 from policy.stats import StatsWindow
@@ -11,8 +11,8 @@ from policy.stats import StatsWindow
 CONFIGURED = parse_choice({"fixed": 2})
 
 
-def access(actor: PolicyActor | None) -> PolicyAccess:
-    async def connect() -> PolicyActor:
+def access(actor: PolicyPublisher | None) -> PolicyAccess:
+    async def connect() -> PolicyPublisher:
         if actor is None:
             raise PolicyActorLost("there is no policy actor at the moment")
         return actor
@@ -24,7 +24,7 @@ def access(actor: PolicyActor | None) -> PolicyAccess:
 
 
 async def test_the_actor_answers_for_everybody() -> None:
-    there = access(PolicyActor(CONFIGURED.setting, max_draft_len=8))
+    there = access(PolicyPublisher(CONFIGURED.setting, max_draft_len=8))
     described = await there.set({"table": {"1": 5}})
     assert described["table"]["rungs"] == [[1, 5]]
     assert described["table"]["version"] == 2
@@ -49,5 +49,5 @@ async def test_without_the_actor_nothing_can_be_set() -> None:
 @pytest.mark.parametrize("bad", [None, "on", {"fixed": 9}, {"table": {"x": 1}}])
 async def test_a_bad_policy_is_the_requests_fault(bad: object) -> None:
     with pytest.raises(RequestError, match=r"^policy: .*got") as caught:
-        await access(PolicyActor("off", max_draft_len=8)).set(bad)
+        await access(PolicyPublisher("off", max_draft_len=8)).set(bad)
     assert caught.value.field == "policy"

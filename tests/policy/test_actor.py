@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from policy.actor import PolicyActor
+from policy.actor import PolicyPublisher
 from policy.board import Publication, initial_publication
 from policy.choice import parse_choice
 from policy.stats import StatsWindow
@@ -12,17 +12,17 @@ from policy.stats import StatsWindow
 INITIAL = initial_publication(parse_choice("off"))
 
 
-def an_actor(long_poll_s: float = 30.0) -> PolicyActor:
-    return PolicyActor("off", max_draft_len=8, long_poll_s=long_poll_s)
+def an_actor(long_poll_s: float = 30.0) -> PolicyPublisher:
+    return PolicyPublisher("off", max_draft_len=8, long_poll_s=long_poll_s)
 
 
-async def the_first_table(actor: PolicyActor, replica_id: str) -> Publication:
+async def the_first_table(actor: PolicyPublisher, replica_id: str) -> Publication:
     published = await actor.newer_than(replica_id, INITIAL)
     assert published is not None
     return published
 
 
-async def waiting(actor: PolicyActor, replica_ids: list[str]) -> None:
+async def waiting(actor: PolicyPublisher, replica_ids: list[str]) -> None:
     """Return once these replicas are known to the actor, so that their polls are waiting."""
     while {r["replica_id"] for r in (await actor.describe())["replicas"]} < set(replica_ids):  # noqa: ASYNC110 - the actor offers no event; a turn of the loop is what is awaited
         await asyncio.sleep(0)

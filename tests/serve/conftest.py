@@ -83,8 +83,8 @@ class RunningApp:
 
     def is_idle(self) -> bool:
         engine = self.engine()
-        empty = engine["num_running"] == engine["num_waiting"] == 0
-        return empty and engine["num_free_blocks"] == engine["num_blocks"]
+        has_no_request = engine["num_running"] == engine["num_waiting"] == 0
+        return has_no_request and bool(engine["num_free_blocks"] == engine["num_blocks"])
 
     def version_in_force(self) -> int:
         """As the engine itself says."""

@@ -7,9 +7,10 @@ import pytest
 from ray import serve
 
 from deployments.launcher import APP_NAME
+from engine.errors import RequestError
 from tests.serve.conftest import CONTEXT_TOKENS, RunningApp, eventually
 
-BODY = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 16, "temperature": 0}
+BODY: dict[str, Any] = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 16, "temperature": 0}
 
 
 def generate(body: Mapping[str, Any]) -> Any:
@@ -34,8 +35,9 @@ def test_a_chat_streams_to_a_handle(app: RunningApp) -> None:
 
 @pytest.mark.usefixtures("app")
 def test_a_bad_body_names_the_field() -> None:
-    with pytest.raises(Exception, match="max_tokens"):
+    with pytest.raises(RequestError, match="got 0") as caught:
         list(generate({**BODY, "max_tokens": 0}))
+    assert caught.value.field == "max_tokens"
 
 
 def test_cancelling_frees_the_blocks(app: RunningApp) -> None:

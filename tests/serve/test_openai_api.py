@@ -1,5 +1,8 @@
 """The OpenAI client against the running application."""
 
+from pathlib import Path
+from typing import Any
+
 import httpx
 import openai
 import pytest
@@ -21,7 +24,7 @@ def test_the_model_is_listed(app: RunningApp) -> None:
 def test_a_greedy_completion_is_what_plain_transformers_makes(app: RunningApp) -> None:
     tokenizer = AutoTokenizer.from_pretrained(app.config.model)
     prompt = tokenizer(PROMPT)["input_ids"]
-    tokens = reference_greedy(load_reference(app.config.model), prompt, 48)
+    tokens = reference_greedy(load_reference(Path(app.config.model)), prompt, 48)
     completion = app.client().completions.create(
         model="tiny", prompt=PROMPT, max_tokens=48, temperature=0
     )
@@ -52,7 +55,12 @@ def test_a_streamed_completion_is_the_same_text(app: RunningApp) -> None:
 
 def test_a_chat_streamed_or_not_is_the_same_text(app: RunningApp) -> None:
     client = app.client()
-    arguments = {"model": "tiny", "messages": MESSAGES, "max_completion_tokens": 24, "seed": 7}
+    arguments: dict[str, Any] = {
+        "model": "tiny",
+        "messages": MESSAGES,
+        "max_completion_tokens": 24,
+        "seed": 7,
+    }
     whole = client.chat.completions.create(**arguments)
     stream = client.chat.completions.create(
         **arguments, stream=True, stream_options={"include_usage": True}

@@ -50,21 +50,25 @@ def load(app: RunningApp, num_clients: int = 4) -> Iterator[list["Future[int]"]]
             over.set()
 
 
+def comes_into_force(app: RunningApp, version: int) -> None:
+    """Return once the engine says so, and the policy actor knows."""
+    eventually(lambda: app.version_in_force() == version, f"version {version} is in force")
+    eventually(
+        lambda: app.get("/policy")["replicas"][0]["version_in_force"] == version, "it is reported"
+    )
+
+
 def test_a_policy_set_under_load_comes_into_force_and_loses_no_request(app: RunningApp) -> None:
     with load(app) as clients:
         for policy in ({"fixed": 4}, "off", {"table": {"2": 5, "8": 1}}):
-            version = app.set_policy(policy)["table"]["version"]
-            eventually(lambda v=version: app.version_in_force() == v, f"{policy} is in force")  # type: ignore[misc]
-            eventually(
-                lambda v=version: app.get("/policy")["replicas"][0]["version_in_force"] == v,  # type: ignore[misc]
-                "the actor knows",
-            )
+            comes_into_force(app, app.set_policy(policy)["table"]["version"])
     for client in clients:
         client.result()
 
 
 def test_a_bad_policy_is_refused(app: RunningApp) -> None:
-    for bad in ("on", {"fixed": 9}, {"table": {}}, None):
+    policies: tuple[object, ...] = ("on", {"fixed": 9}, {"table": {}}, None)
+    for bad in policies:
         answer = httpx.put(f"{app.url}/policy", json={"policy": bad})
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "policy"

@@ -1,0 +1,131 @@
+"""`paceline serve` as a process of its own: it comes up, says so, and leaves nothing behind."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.serve.conftest import WAIT_S, eventually, free_port
+
+ROOT = Path(__file__).parents[2]
+MARK = "PACELINE_TEST_MARK"
+COMMAND = "from deployments.cli import main; main()"
+
+
+@dataclass
+class ServeProcess:
+    process: subprocess.Popen[bytes]
+    mark: str
+    log: Path
+    port: int
+
+    def says(self, pattern: str) -> "re.Match[str] | None":
+        return re.search(pattern, self.log.read_text())
+
+    def has_said(self, pattern: str) -> bool:
+        return self.says(pattern) is not None or self.process.poll() is not None
+
+    def exit_code(self) -> int:
+        return self.process.wait(WAIT_S)
+
+    def survivors(self) -> list[int]:
+        """Processes that it started, or they in turn, known by an inherited variable."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"{MARK}={self.mark}".encode() in environment:
+                found.append(int(folder.name))
+        return found
+
+
+@pytest.fixture
+def serve(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[Any]:
+    started: list[ServeProcess] = []
+
+    def start(**settings: Any) -> ServeProcess:
+        config = tmp_path / "app.yaml"
+        config.write_text(yaml.safe_dump({**tiny_settings, **settings}))
+        log, mark, port = tmp_path / "log", uuid.uuid4().hex, free_port()
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", COMMAND, "serve", str(config), "--port", str(port)],
+                cwd=ROOT,
+                env={**os.environ, MARK: mark},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        started.append(ServeProcess(process, mark, log, port))
+        return started[-1]
+
+    yield start
+    for process in started:
+        for pid in process.survivors():
+            os.kill(pid, signal.SIGKILL)
+        process.process.wait()
+
+
+def test_it_comes_up_answers_and_goes_at_one_ctrl_c(serve: Any) -> None:
+    running: ServeProcess = serve(served_model_name="my model's name")
+    eventually(lambda: running.has_said("curl .*\n"), "it is ready")
+    ready = running.says(r"Ready after \d+ s: (http\S+) serves my model's name, policy fixed 2")
+    assert ready, running.log.read_text()
+    assert ready[1] == f"http://127.0.0.1:{running.port}"
+    sample = running.says(r"curl (.*)\n")
+    assert sample
+    url, *_, body = shlex.split(sample[1])
+    answer = httpx.post(url, json={**json.loads(body), "max_tokens": 4}, timeout=WAIT_S)
+    assert answer.json()["usage"]["completion_tokens"] == 4
+
+    # As a terminal does it: to all processes of the group.
+    os.killpg(running.process.pid, signal.SIGINT)
+    assert running.exit_code() == 0, running.log.read_text()
+    assert "Traceback" not in running.log.read_text()
+    eventually(lambda: running.survivors() == [], "no process is left")
+
+
+@pytest.mark.parametrize(
+    ("stage", "stop"),
+    [("starting Ray", signal.SIGINT), ("starting Serve", signal.SIGTERM)],
+)
+def test_a_stop_while_it_loads_leaves_nothing(serve: Any, stage: str, stop: signal.Signals) -> None:
+    loading: ServeProcess = serve()
+    eventually(lambda: loading.has_said(stage), stage)
+    os.killpg(loading.process.pid, stop)
+    assert loading.exit_code() == 130, loading.log.read_text()
+    assert "Traceback" not in loading.log.read_text()
+    eventually(lambda: loading.survivors() == [], "no process is left")
+
+
+def test_weights_that_do_not_load_end_it_with_the_cause(
+    serve: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in tiny_model.iterdir():
+        content = file.read_bytes()
+        (broken / file.name).write_bytes(
+            content[:1000] if file.suffix == ".safetensors" else content
+        )
+    failing: ServeProcess = serve(model=str(broken))
+    assert failing.exit_code() == 2, failing.log.read_text()
+    last = failing.log.read_text().splitlines()[-1]
+    assert last.startswith("paceline: error: ")
+    assert "broken" in last
+    assert "Traceback" not in failing.log.read_text()
+    eventually(lambda: failing.survivors() == [], "no process is left")
