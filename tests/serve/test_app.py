@@ -68,3 +68,10 @@ def test_serve_build_writes_a_config_that_serve_deploy_reads(tmp_path: Path) -> 
     (deployment,) = application.deployments
     assert deployment.name == "paceline"
     assert deployment.max_ongoing_requests == 256
+
+
+def test_the_deploy_example_is_read() -> None:
+    example = yaml.safe_load((ROOT / "examples" / "deploy.yaml").read_text())
+    (application,) = ServeDeploySchema.model_validate(example).applications
+    assert application.import_path == "deployments.app:build"
+    assert built(application.args).num_replicas == 2

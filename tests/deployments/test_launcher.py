@@ -1,0 +1,42 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from deployments.config import ServerSection, parse_config
+from deployments.launcher import last_line, require_free_port
+from engine.errors import ConfigError
+
+
+def test_a_port_in_use_is_one_line_with_host_and_port() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"127.0.0.1, port {port} \(Address already in use"):
+            require_free_port(ServerSection(port=port))
+    require_free_port(ServerSection(port=port))
+
+
+def test_a_host_of_another_machine_is_refused() -> None:
+    # 192.0.2.0/24 is set aside for documentation.
+    with pytest.raises(ConfigError, match=r"192.0.2.255"):
+        require_free_port(ServerSection(host="192.0.2.255"))
+
+
+def test_a_model_that_is_missing_is_found_out_early(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    with pytest.raises(ConfigError, match=r"model: .*config.json"):
+        parse_config({"model": str(model)}, "test").with_models_found()
+    (model / "config.json").write_text("{}")
+    draft = {"kind": "model", "model": str(tmp_path / "draft")}
+    with pytest.raises(ConfigError, match=r"drafter.model: .*draft"):
+        parse_config({"model": str(model), "drafter": draft}, "test").with_models_found()
+    found = parse_config({"model": str(model)}, "test").with_models_found()
+    assert (found.model, found.model_name) == (str(model), "model")
+
+
+def test_the_last_line_of_a_traceback_is_its_error() -> None:
+    assert last_line("Traceback:\n  File x\nValueError: too bad.\n\n") == "ValueError: too bad"
+    assert last_line("") == "unknown reason"
