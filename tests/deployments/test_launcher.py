@@ -19,9 +19,9 @@ def test_a_port_in_use_is_one_line_with_host_and_port() -> None:
 
 
 def test_a_host_of_another_machine_is_refused() -> None:
-    # 192.0.2.0/24 is set aside for documentation.
-    with pytest.raises(ConfigError, match=r"192.0.2.255"):
-        require_free_port(ServerSection(host="192.0.2.255"))
+    # 203.0.113.0/24 is set aside for documentation.
+    with pytest.raises(ConfigError, match=r"203.0.113.9"):
+        require_free_port(ServerSection(host="203.0.113.9"))
 
 
 def test_a_model_that_is_missing_is_found_out_early(tmp_path: Path) -> None:
