@@ -17,7 +17,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from rich.table import Table
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts
+from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Goal, Spread, print_goals, write_json
 from deployments.models.store import resolve_model
 from engine.build import build_engine
@@ -40,7 +40,7 @@ def main() -> None:
     repeats = 1 if args.quick else args.repeats
     folder = resolve_model(args.model)
     tokenizer = load_tokenizer(folder)
-    prompts = chat_prompts(args.prompts, tokenizer, max(batch_sizes))
+    prompts = chat_prompts(first_turns(args.prompts, max(batch_sizes)), tokenizer)
     drafter = (
         DrafterConfig(kind="model", model=args.draft) if args.draft else DrafterConfig(kind="ngram")
     )

@@ -199,6 +199,10 @@ def _materialise(index: slice | Tensor, device: torch.device) -> Tensor:
 
 def _write(pool: Tensor, slots: slice | Tensor, new: Tensor) -> None:
     """pool: [K, num_slots, D], new: [K, N, D]."""
+    if pool.dtype == torch.float16:
+        # Real models overflow float16. An infinity left in a freed block would reach its next
+        # owner through the mask (0 * inf is NaN), so one request would break another.
+        new = new.nan_to_num()
     if isinstance(slots, slice):
         pool[:, slots] = new
     else:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from engine.request import Request
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sequence:
     """Written by the Scheduler alone.
 

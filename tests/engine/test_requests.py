@@ -10,7 +10,8 @@ from engine.config import DrafterConfig, EngineConfig
 from engine.errors import ConfigError, EngineFull, PromptTooLong, RequestError
 from engine.request import Request, SamplingParams
 from tests.engine.harness import greedy, run, tiny_engine
-from tests.tiny import VOCAB_SIZE
+from tests.tiny import VOCAB_SIZE, save_tiny_llama
+from tests.tiny_tokenizer import byte_fallback_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -113,3 +114,18 @@ def test_a_longer_context_than_the_models_is_refused(target: Path) -> None:
 def test_errors_survive_pickling() -> None:
     error = pickle.loads(pickle.dumps(PromptTooLong("prompt", "too long")))
     assert (type(error), error.field, str(error)) == (PromptTooLong, "prompt", "too long")
+
+
+def test_kv_memory_counts_target_and_draft(target: Path) -> None:
+    budget: dict[str, Any] = {"num_blocks": None, "kv_cache_bytes": 2**20}
+    alone = tiny_engine(target, **budget).status().num_blocks
+    both = tiny_engine(target, drafter=DrafterConfig(kind="model", model=target), **budget)
+    assert both.status().num_blocks == alone // 2
+
+
+def test_a_draft_with_another_tokenizer_is_refused(target: Path, tmp_path: Path) -> None:
+    other = save_tiny_llama(tmp_path)
+    byte_fallback_tokenizer().save_pretrained(other)
+    with pytest.raises(ConfigError, match=r"drafter\.model .*tokenizer differs") as caught:
+        tiny_engine(target, drafter=DrafterConfig(kind="model", model=other))
+    assert "\n" not in str(caught.value)

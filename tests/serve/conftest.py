@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from deployments.config import AppConfig, parse_config
+from deployments.config import parse_config
 from deployments.launcher import Launcher
 from tests.tiny import save_tiny_llama
 from tests.tiny_tokenizer import byte_level_tokenizer
@@ -60,7 +60,8 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True)
 class RunningApp:
-    config: AppConfig
+    """An application, asked over HTTP alone."""
+
     url: str
 
     def client(self) -> openai.OpenAI:
@@ -129,7 +130,7 @@ def app(tiny_settings: dict[str, Any]) -> Iterator[RunningApp]:
         launcher.start_serve()
         launcher.deploy()
         eventually(lambda: launcher.state().ready, "the application is ready")
-        yield RunningApp(config, f"http://127.0.0.1:{port}")
+        yield RunningApp(f"http://127.0.0.1:{port}")
         launcher.drain()
     finally:
         launcher.stop()

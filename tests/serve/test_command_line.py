@@ -2,55 +2,17 @@
 
 import json
 import os
-import re
 import shlex
 import signal
-import subprocess
-import sys
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 
-from tests.serve.conftest import WAIT_S, eventually, free_port
-
-ROOT = Path(__file__).parents[2]
-MARK = "PACELINE_TEST_MARK"
-COMMAND = "from deployments.cli import main; main()"
-
-
-@dataclass
-class ServeProcess:
-    process: subprocess.Popen[bytes]
-    mark: str
-    log: Path
-    port: int
-
-    def says(self, pattern: str) -> "re.Match[str] | None":
-        return re.search(pattern, self.log.read_text())
-
-    def has_said(self, pattern: str) -> bool:
-        return self.says(pattern) is not None or self.process.poll() is not None
-
-    def exit_code(self) -> int:
-        return self.process.wait(WAIT_S)
-
-    def survivors(self) -> list[int]:
-        """Processes that it started, or they in turn, known by an inherited variable."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                environment = (folder / "environ").read_bytes()
-            except OSError:
-                continue
-            if f"{MARK}={self.mark}".encode() in environment:
-                found.append(int(folder.name))
-        return found
+from tests.serve.conftest import WAIT_S, eventually
+from tests.serve.serve_process import ServeProcess
 
 
 @pytest.fixture
@@ -58,26 +20,12 @@ def serve(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[Any]:
     started: list[ServeProcess] = []
 
     def start(**settings: Any) -> ServeProcess:
-        config = tmp_path / "app.yaml"
-        config.write_text(yaml.safe_dump({**tiny_settings, **settings}))
-        log, mark, port = tmp_path / "log", uuid.uuid4().hex, free_port()
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-c", COMMAND, "serve", str(config), "--port", str(port)],
-                cwd=ROOT,
-                env={**os.environ, MARK: mark},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        started.append(ServeProcess(process, mark, log, port))
+        started.append(ServeProcess.start(tmp_path, {**tiny_settings, **settings}))
         return started[-1]
 
     yield start
     for process in started:
-        for pid in process.survivors():
-            os.kill(pid, signal.SIGKILL)
-        process.process.wait()
+        process.kill()
 
 
 def test_it_comes_up_answers_and_goes_at_one_ctrl_c(serve: Any) -> None:

@@ -21,10 +21,12 @@ def test_the_model_is_listed(app: RunningApp) -> None:
     assert app.client().models.retrieve("tiny").id == "tiny"
 
 
-def test_a_greedy_completion_is_what_plain_transformers_makes(app: RunningApp) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(app.config.model)
+def test_a_greedy_completion_is_what_plain_transformers_makes(
+    app: RunningApp, tiny_model: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     prompt = tokenizer(PROMPT)["input_ids"]
-    tokens = reference_greedy(load_reference(Path(app.config.model)), prompt, 48)
+    tokens = reference_greedy(load_reference(tiny_model), prompt, 48)
     completion = app.client().completions.create(
         model="tiny", prompt=PROMPT, max_tokens=48, temperature=0
     )
