@@ -53,11 +53,22 @@ class QueryGroup:
     blocks: slice | Tensor
     """The B * b blocks, block-major within a sequence; a slice where they are consecutive."""
     positions: Tensor  # [B, T]
+    last_position: int
     num_slots: int  # S
     _bias: dict[tuple[int | None, int, int], Tensor] = field(default_factory=dict)
 
-    def bias(self, window: int | None, kv_heads: int, group_size: int) -> Tensor:
-        """0 where a query may look, -inf elsewhere: [K * B, G * T, S], built once a forward."""
+    @property
+    def sees_all(self) -> bool:
+        """Whether every query sees every slot: a lone decoding sequence, read to its last token."""
+        return self.positions.numel() == 1 and self.num_slots == self.last_position + 1
+
+    def bias(self, window: int | None, kv_heads: int, group_size: int) -> Tensor | None:
+        """0 where a query may look, -inf elsewhere: [K * B, G * T, S], built once a forward.
+
+        None where there is nothing to hide.
+        """
+        if self.sees_all and (window is None or window > self.last_position):
+            return None
         key = (window, kv_heads, group_size)
         if key not in self._bias:
             slots = torch.arange(self.num_slots, device=self.positions.device)
@@ -127,12 +138,17 @@ def _group(
         # Blocks behind a shorter sequence's last are never seen; any valid one will do.
         blocks += own + own[-1:] * (num_blocks - len(own))
     all_kept = len(kept) == len(rows)
+    blocks_index = _index(blocks, device)
+    last_position = max(span.end for span in spans) - 1
+    in_place = len(spans) == 1 and isinstance(blocks_index, slice)
     return QueryGroup(
         rows=_index(rows, device),
         kept=None if all_kept else torch.tensor(kept, device=device),
-        blocks=_index(blocks, device),
+        blocks=blocks_index,
         positions=torch.tensor(positions, device=device).view(len(spans), longest),
-        num_slots=num_blocks * cache.block_size,
+        last_position=last_position,
+        # What is read in place need not end at a block's border.
+        num_slots=last_position + 1 if in_place else num_blocks * cache.block_size,
     )
 
 
@@ -177,12 +193,18 @@ def paged_attention(
         return query.new_zeros(1, num_tokens, 0, value.shape[-1]), None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     packed = query[0].to(cache.dtype)
+
+    def attend(group: QueryGroup) -> Tensor:
+        return _attend(
+            group, packed, keys, values, cache.block_size, scale, sliding_window, softcap
+        )
+
     if len(paged.groups) == 1 and paged.groups[0].kept is None:
-        result = _attend(paged.groups[0], packed, keys, values, scale, sliding_window, softcap)
+        result = attend(paged.groups[0])
     else:
         result = packed.new_empty(num_tokens, num_heads, values.shape[-1])
         for group in paged.groups:
-            part = _attend(group, packed, keys, values, scale, sliding_window, softcap)
+            part = attend(group)
             if group.kept is None:
                 result[group.rows] = part
             else:
@@ -214,6 +236,7 @@ def _attend(
     query: Tensor,  # [H, N, D]
     keys: Tensor,  # [K, num_slots, D]
     values: Tensor,
+    block_size: int,
     scale: float,
     window: int | None,
     softcap: float | None,
@@ -225,13 +248,17 @@ def _attend(
     # values are used as they lie, neither repeated nor transposed.
     q = query[:, group.rows].view(kv_heads, group_size, num_seqs, num_queries, -1)
     q = q.transpose(1, 2).reshape(kv_heads * num_seqs, group_size * num_queries, -1)
-    k = _read(keys, group, num_seqs)  # [K * B, S, D]
-    v = _read(values, group, num_seqs)
+    k = _read(keys, group, block_size)  # [K * B, S, D]
+    v = _read(values, group, block_size)
     bias = group.bias(window, kv_heads, group_size)
-    if softcap is None:
-        scores = torch.baddbmm(bias.to(q.dtype), q, k.transpose(1, 2), alpha=scale)
+    k_t = k.transpose(1, 2)
+    if softcap is not None:
+        scores = torch.bmm(q, k_t).mul_(scale / softcap).tanh_().mul_(softcap)
+        scores = scores if bias is None else scores + bias
+    elif bias is None:
+        scores = torch.bmm(q * scale, k_t)
     else:
-        scores = torch.bmm(q, k.transpose(1, 2)).mul_(scale / softcap).tanh_().mul_(softcap) + bias
+        scores = torch.baddbmm(bias.to(q.dtype), q, k_t, alpha=scale)
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
     out = torch.bmm(weights, v).view(kv_heads, num_seqs, group_size, num_queries, -1)
     return out.permute(1, 3, 0, 2, 4).reshape(
@@ -239,22 +266,19 @@ def _attend(
     )
 
 
-def _read(pool: Tensor, group: QueryGroup, num_seqs: int) -> Tensor:
-    """The group's slots of one layer: [K * B, S, D]; a view where its blocks are consecutive."""
+def _read(pool: Tensor, group: QueryGroup, block_size: int) -> Tensor:
+    """The group's slots of one layer: [K * B, S, D]; a view for a lone sequence in one run."""
     kv_heads, _, dim = pool.shape
-    block_size = group.num_slots * num_seqs // _length(group.blocks)
+    num_seqs = group.positions.shape[0]
     if isinstance(group.blocks, slice) and num_seqs == 1:
-        return pool[:, group.blocks.start * block_size : group.blocks.stop * block_size]
+        first = group.blocks.start * block_size
+        return pool[:, first : first + group.num_slots]
     by_block = pool.view(kv_heads, -1, block_size * dim)
     if isinstance(group.blocks, slice):
         taken = by_block[:, group.blocks]
     else:
         taken = by_block.index_select(1, group.blocks)
     return taken.reshape(kv_heads * num_seqs, group.num_slots, dim)
-
-
-def _length(index: slice | Tensor) -> int:
-    return index.stop - index.start if isinstance(index, slice) else len(index)
 
 
 def register() -> None:

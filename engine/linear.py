@@ -29,15 +29,17 @@ class PackedLinear(nn.Module):
             linear.weight.detach().float().contiguous(), PACK_ROWS
         )
         # float32 has no smaller copy that would be cheaper to read for one row.
-        self.single_row = linear if linear.weight.dtype == torch.bfloat16 else None
+        self.single_row = linear.weight if linear.weight.dtype == torch.bfloat16 else None
+        self.single_row_bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.numel() // self.in_features
         if rows == 0:
             return x.new_zeros(*x.shape[:-1], self.out_features)
         if rows == 1 and self.single_row is not None:
-            result: Tensor = self.single_row(x)
-            return result
+            row = torch.mv(self.single_row, x.flatten())
+            row = row if self.single_row_bias is None else row + self.single_row_bias
+            return row.view(*x.shape[:-1], self.out_features)
         flat = x.reshape(rows, self.in_features).float()
         y: Tensor = torch.ops.mkldnn._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
         return y.to(x.dtype).view(*x.shape[:-1], self.out_features)
