@@ -8,6 +8,7 @@ Shape legend: N packed tokens, B sequences of a group, T queries of a sequence, 
 H query heads, K KV heads, G = H / K query heads that share one, D head dim, b blocks of a sequence.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,11 +23,15 @@ ATTENTION_NAME = "paceline_paged"
 """Name under which transformers finds `paged_attention`. No mask function is registered under it,
 so that transformers builds no mask of its own."""
 
-MAX_GROUPED_QUERIES = 32
-"""Sequences with at most so many queries share one padded product; longer ones go alone."""
+MAX_SCORES = 2**20
+"""Queries times slots of one product; longer prefill chunks are cut to stay below. With 32 heads in
+float32 that is 128 MiB of attention scores."""
 
-MAX_SCORE_ELEMENTS = 4 * 2**20
-"""Attention scores held at once for 8 heads; longer prefill chunks are cut to stay below."""
+MAX_PADDING = 1.5
+"""Sequences share a padded product while it computes at most so many times what they need, ..."""
+
+FREE_PADDING = 4096
+"""... or at most so many scores (queries times slots) more: about what a product costs to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +107,58 @@ class AttentionBatch:
 
 
 def _partition(spans: ReadOnly[Span]) -> list[tuple[list[int], list[Span]]]:
-    """Groups as (first packed row of each span, spans): short spans together, long ones cut."""
-    short: tuple[list[int], list[Span]] = ([], [])
-    groups = []
+    """Groups as (first packed row of each span, spans): like with like, too long ones cut."""
+    groups: list[list[tuple[int, Span]]] = []
+    whole: list[tuple[int, Span]] = []
     row = 0
     for span in spans:
-        if span.num_tokens <= MAX_GROUPED_QUERIES:
-            short[0].append(row)
-            short[1].append(span)
+        step = max(1, MAX_SCORES // span.end)
+        if span.num_tokens <= step:
+            whole.append((row, span))
         else:
-            step = max(MAX_GROUPED_QUERIES, MAX_SCORE_ELEMENTS // (8 * span.end))
             for offset in range(0, span.num_tokens, step):
-                part = Span(
-                    span.start + offset, min(step, span.num_tokens - offset), span.block_ids
-                )
-                groups.append(([row + offset], [part]))
+                num_tokens = min(step, span.num_tokens - offset)
+                part = Span(span.start + offset, num_tokens, span.block_ids)
+                groups.append([(row + offset, part)])
         row += span.num_tokens
-    return [short, *groups] if short[1] else groups
+    if whole and _fits(len(whole), *_extent(whole)):
+        groups.append(whole)
+    else:
+        groups += _split(sorted(whole, key=lambda part: (part[1].num_tokens, part[1].end)))
+    return [([row for row, _ in group], [span for _, span in group]) for group in groups]
+
+
+def _split(parts: list[tuple[int, Span]]) -> list[list[tuple[int, Span]]]:
+    """Cut a sorted list wherever one more part would make its group pad too much."""
+    groups: list[list[tuple[int, Span]]] = []
+    num_queries = num_slots = needed = 0
+    for part in parts:
+        span = part[1]
+        num_queries, num_slots = max(num_queries, span.num_tokens), max(num_slots, span.end)
+        needed += span.num_tokens * span.end
+        if groups and _fits(len(groups[-1]) + 1, num_queries, num_slots, needed):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+            num_queries, num_slots = span.num_tokens, span.end
+            needed = num_queries * num_slots
+    return groups
+
+
+def _extent(parts: list[tuple[int, Span]]) -> tuple[int, int, int]:
+    """Most queries and most slots of any part, and the scores that all of them need."""
+    spans = [span for _, span in parts]
+    return (
+        max(span.num_tokens for span in spans),
+        max(span.end for span in spans),
+        sum(span.num_tokens * span.end for span in spans),
+    )
+
+
+def _fits(count: int, num_queries: int, num_slots: int, needed: int) -> bool:
+    """Whether a padded product of `count` parts is worth it, and small enough to hold."""
+    padded = count * num_queries * num_slots
+    return padded <= MAX_SCORES and padded <= max(MAX_PADDING * needed, needed + FREE_PADDING)
 
 
 def _group(
@@ -173,16 +213,13 @@ def paged_attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    position_bias: Tensor | None = None,
-    s_aux: Tensor | None = None,
-    **_kwargs: object,
+    **kwargs: object,
 ) -> tuple[Tensor, None]:
     """Write the new keys and values to the pool, then attend: [1, N, H, D].
 
     Raises NotImplementedError for attention biases and sinks, which would be lost silently.
     """
-    if attention_mask is not None or position_bias is not None or s_aux is not None:
-        raise NotImplementedError("masks, position biases and attention sinks are not supported")
+    refuse_unsupported(attention_mask, kwargs)
     layer: int = module.layer_idx  # type: ignore[assignment]
     cache = paged.cache
     keys, values = cache.keys[layer], cache.values[layer]
@@ -219,6 +256,15 @@ def _materialise(index: slice | Tensor, device: torch.device) -> Tensor:
     return index
 
 
+def refuse_unsupported(attention_mask: Tensor | None, kwargs: Mapping[str, object]) -> None:
+    """Raise NotImplementedError for what would change the result and be lost."""
+    if attention_mask is not None:
+        raise NotImplementedError("it attends through a mask of its own")
+    for name in ("position_bias", "s_aux"):  # ALiBi and the like; attention sinks
+        if kwargs.get(name) is not None:
+            raise NotImplementedError(f"attention with {name} is not supported")
+
+
 def _write(pool: Tensor, slots: slice | Tensor, new: Tensor) -> None:
     """pool: [K, num_slots, D], new: [K, N, D]."""
     if pool.dtype == torch.float16:
@@ -246,7 +292,7 @@ def _attend(
     num_seqs, num_queries = group.positions.shape
     # Grouped heads: the G query heads of a KV head become further queries of it, so that keys and
     # values are used as they lie, neither repeated nor transposed.
-    q = query[:, group.rows].view(kv_heads, group_size, num_seqs, num_queries, -1)
+    q = query[:, group.rows].reshape(kv_heads, group_size, num_seqs, num_queries, -1)
     q = q.transpose(1, 2).reshape(kv_heads * num_seqs, group_size * num_queries, -1)
     k = _read(keys, group, block_size)  # [K * B, S, D]
     v = _read(values, group, block_size)

@@ -1,5 +1,6 @@
 """Assembles an engine from its configuration: models, memory, drafter."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from engine.model import (
     eos_token_ids,
     load_model,
     load_tokenizer,
-    probe_layers,
     vocab_size,
 )
+from engine.probe import probe
 from engine.runner import ModelRunner
 from policy.table import SpeculationTable
 
@@ -58,14 +59,17 @@ def build_engine(
     for folder in folders:
         report(f"loading {folder.name}")
         models.append(load_model(folder, dtype, device, trust_remote_code=config.trust_remote_code))
-    shapes = [probe_layers(model, device) for model in models]
+    report("checking attention")
+    shapes = [probe(model, kv_dtype, device) for model in models]
     report("allocating the KV cache")
     num_blocks = _num_blocks(config, shapes, kv_dtype)
+    caches = _allocate(config, shapes, num_blocks, kv_dtype, device)
     runners = [
-        ModelRunner(model, KVCache(layers, num_blocks, config.block_size, kv_dtype, device), device)
-        for model, layers in zip(models, shapes, strict=True)
+        ModelRunner(model, cache, device) for model, cache in zip(models, caches, strict=True)
     ]
     limit = context_limit(models[0])
+    if limit < 2:
+        raise ConfigError(f"model {config.model}: its context limit is {limit}; 2 are needed")
     if config.max_model_len is not None:
         if config.max_model_len > limit:
             raise ConfigError(
@@ -114,6 +118,28 @@ def _num_blocks(config: EngineConfig, shapes: list[list[LayerShape]], dtype: tor
             f"blocks of {block_bytes} bytes, and 2 are needed"
         )
     return num_blocks
+
+
+def _allocate(
+    config: EngineConfig,
+    shapes: list[list[LayerShape]],
+    num_blocks: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> list[KVCache]:
+    total = num_blocks * sum(bytes_per_block(s, config.block_size, dtype) for s in shapes)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        # Pages of zeros are granted before they exist: asking for too much would end later, and
+        # by the kernel's hand.
+        if device.type == "cpu" and total > memory:
+            raise MemoryError(f"this machine has {memory} bytes")
+        return [KVCache(s, num_blocks, config.block_size, dtype, device) for s in shapes]
+    except (RuntimeError, MemoryError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"engine.kv_cache_mb asks for {total} bytes of KV cache: {reason}"
+        ) from error
 
 
 def _require_same_tokenizer(target: Path, draft: Path) -> None:

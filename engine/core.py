@@ -52,7 +52,8 @@ class Engine:
         """Tokens of a sequence, prompt included: the model's limit, the config's, the pool's."""
         self.vocab_size = vocab_size
         self.eos_token_ids = eos_token_ids
-        self._max_num_waiting = config.max_num_waiting
+        # Requests wait for the next step even when there is room, so both count together.
+        self._max_in_flight = config.max_num_seqs + config.max_num_waiting
         self._executor = executor
         self._drafter = drafter
         self._table = table
@@ -85,8 +86,9 @@ class Engine:
                 f"the prompt has {len(prompt)} tokens; with at least one new token the context "
                 f"limit of {self.max_model_len} tokens would be exceeded",
             )
-        if self._scheduler.num_waiting >= self._max_num_waiting:
-            raise EngineFull(f"{self._max_num_waiting} requests are waiting already")
+        in_flight = self._scheduler.num_running + self._scheduler.num_waiting
+        if in_flight >= self._max_in_flight:
+            raise EngineFull(f"{in_flight} requests are running or waiting already")
         seed = request.sampling.seed
         self._scheduler.add(
             Sequence(

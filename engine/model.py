@@ -1,13 +1,13 @@
 """Loading: a folder in Hugging Face format -> a model that attends through the block pool."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
-    AttentionInterface,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -17,7 +17,8 @@ from transformers import (
 from engine import attention, linear
 from engine.config import DtypeName
 from engine.errors import ConfigError
-from engine.kv_cache import LayerShape
+
+logger = logging.getLogger(__name__)
 
 DTYPES: dict[DtypeName, torch.dtype] = {
     "float32": torch.float32,
@@ -67,6 +68,8 @@ def load_model(
     model, info = loaded
     if missing := sorted(info["missing_keys"]):
         raise ConfigError(f"model {folder}: weights are missing, among them {missing[0]}")
+    if unused := sorted(info["unexpected_keys"]):
+        logger.warning("%s: %d weights are not used, among them %s", folder, len(unused), unused[0])
     model = model.to(device).eval().requires_grad_(False)
     if linear.can_pack(dtype, device):
         linear.pack_linears(model)
@@ -74,63 +77,46 @@ def load_model(
 
 
 def eos_token_ids(folder: Path, model: nn.Module) -> frozenset[int]:
-    """Tokens that end a sequence, of generation_config.json or, without one, of config.json."""
+    """Tokens that end a sequence, of generation_config.json or, without one, of config.json.
+
+    Raises ConfigError for anything but token ids.
+    """
     found: Any = getattr(model.config, "eos_token_id", None)
     path = folder / "generation_config.json"
     if path.is_file():
-        found = json.loads(path.read_text()).get("eos_token_id", found)
-    if found is None:
-        return frozenset()
-    return frozenset(found) if isinstance(found, list) else frozenset({found})
+        try:
+            found = json.loads(path.read_text()).get("eos_token_id", found)
+        except (ValueError, AttributeError) as error:
+            raise ConfigError(f"model {folder}: cannot read {path.name}: {error}") from error
+    ids = [] if found is None else found if isinstance(found, list) else [found]
+    for token in ids:
+        if type(token) is not int or not 0 <= token < vocab_size(model):
+            raise ConfigError(f"model {folder}: eos_token_id must be token ids, got {token!r}")
+    return frozenset(ids)
 
 
 def context_limit(model: nn.Module) -> int:
-    """Longest sequence the model has positions for, in tokens."""
-    text_config = _config(model).get_text_config()
-    limit: int | None = getattr(text_config, "max_position_embeddings", None)
-    return 2**31 - 1 if limit is None else limit
+    """Longest sequence, in tokens, that the model answers alike in one piece and in chunks.
+
+    That is what it has positions for, except with "longrope" (long-context Phi-3), whose rotary
+    factors change for all tokens, computed ones included, when one lies beyond the original
+    context: it is served up to that.
+    """
+    config = _config(model).get_text_config()
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    if limit is None:
+        return 2**31 - 1
+    if "longrope" in str(getattr(config, "rope_parameters", None)):
+        original = getattr(config, "original_max_position_embeddings", None)
+        original = original or config.rope_parameters.get("original_max_position_embeddings")
+        limit = min(limit, original or limit)
+    return limit
 
 
 def vocab_size(model: nn.Module) -> int:
     """Rows of the input embedding."""
     embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
     return int(embedding.num_embeddings)
-
-
-def probe_layers(model: nn.Module, device: torch.device) -> list[LayerShape]:
-    """What each attention layer stores, seen by running one token through the model.
-
-    Asking the model itself is right for every architecture and for every rank of a sharded one.
-    Raises ConfigError for a model whose layers do not all attend through our function.
-    """
-    shapes: dict[int, LayerShape] = {}
-
-    def record(
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        **_kwargs: object,
-    ) -> tuple[Tensor, None]:
-        layer: int = module.layer_idx  # type: ignore[assignment]
-        shapes[layer] = LayerShape(key.shape[1], key.shape[-1], value.shape[-1])
-        return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[-1]), None
-
-    token = torch.zeros(1, 1, dtype=torch.long, device=device)
-    AttentionInterface.register(attention.ATTENTION_NAME, record)
-    try:
-        with torch.inference_mode():
-            model(input_ids=token, position_ids=token, use_cache=False)
-    finally:
-        attention.register()
-    expected = _config(model).get_text_config().num_hidden_layers
-    if sorted(shapes) != list(range(expected)):
-        raise ConfigError(
-            f"model type {_config(model).model_type!r}: "
-            f"{len(shapes)} of {expected} layers use standard attention; it cannot be served"
-        )
-    return [shapes[layer] for layer in range(expected)]
 
 
 def _config(model: nn.Module) -> Any:

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from engine.errors import RequestError
 
+GREEDY_BELOW = 1e-5
+
 
 class FinishReason(StrEnum):
     """Why a sequence ended, in OpenAI's words."""
@@ -61,7 +63,8 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        return self.temperature == 0.0
+        """At temperature 0, and where a division by it would overflow: the limit is the same."""
+        return self.temperature < GREEDY_BELOW
 
 
 @dataclass(frozen=True, slots=True)

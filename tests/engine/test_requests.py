@@ -61,7 +61,7 @@ def test_a_full_queue_refuses_and_recovers(target: Path) -> None:
     engine.step()
     engine.add(greedy("first", [1], 4))
     engine.add(greedy("second", [1], 4))
-    with pytest.raises(EngineFull, match="2 requests are waiting"):
+    with pytest.raises(EngineFull, match="3 requests are running or waiting"):
         engine.add(greedy("third", [1], 4))
     while engine.has_work:
         engine.step()
