@@ -1,23 +1,19 @@
-"""The small parts: block pool, n-gram look-up, packed linear layers, attention variants."""
+"""The small parts: block pool, n-gram look-up, packed linear layers, grouping."""
 
 import random
-from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import Gemma2Config, Gemma2ForCausalLM, MistralConfig, MistralForCausalLM
 
+from engine.attention import AttentionBatch, Span, paged_attention
 from engine.blocks import BlockPool
-from engine.config import DrafterConfig
 from engine.drafters.ngram import NgramDrafter
+from engine.kv_cache import KVCache, LayerShape
 from engine.linear import PackedLinear
 from engine.plan import SeqSlice
 from engine.request import SamplingParams
-from tests.engine.harness import greedy, run, texts, tiny_engine
-from tests.tiny import NO_EOS, VOCAB_SIZE, reference_greedy
-from tests.tiny_tokenizer import byte_level_tokenizer
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
@@ -116,39 +112,61 @@ def test_packed_linear_is_the_linear_layer(dtype: torch.dtype, bias: bool, rows:
     torch.testing.assert_close(packed.double(), exact, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("arch", ["mistral", "gemma2"])
-def test_windows_and_softcaps(arch: str, tmp_path: Path) -> None:
-    """Windows shorter than the prompt, and Gemma 2's capped scores, against transformers."""
-    common = {
-        "vocab_size": VOCAB_SIZE,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 128,
-        "initializer_range": 0.25,
-        "sliding_window": 7,
-        **NO_EOS,
-    }
-    torch.manual_seed(3)
-    model = (
-        MistralForCausalLM(MistralConfig(**common))
-        if arch == "mistral"
-        else Gemma2ForCausalLM(Gemma2Config(attn_logit_softcapping=5.0, **common))
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 300)), min_size=1, max_size=12),
+    st.integers(1, 7),
+    st.integers(0, 2**32),
+)
+@settings(deadline=None)
+def test_paged_attention_against_plain_attention(
+    lengths: list[tuple[int, int]], block_size: int, seed: int
+) -> None:
+    """Any mix of chunks and contexts, over a shuffled pool, as one causal softmax a sequence."""
+    torch.manual_seed(seed % 1000)
+    order = random.Random(seed)
+    needed = [-(-(new + old) // block_size) for new, old in lengths]
+    free = list(range(sum(needed) + 3))
+    order.shuffle(free)
+    cache = KVCache(
+        [LayerShape(2, 4, 4)], len(free), block_size, torch.float32, torch.device("cpu")
     )
-    model.save_pretrained(tmp_path)
-    byte_level_tokenizer(VOCAB_SIZE).save_pretrained(tmp_path)
-    model.train(False)
-    prompts = {"short": [3, 4], "long": [(7 * i) % 300 + 3 for i in range(40)]}
-    expected = {name: reference_greedy(model, prompt, 24) for name, prompt in prompts.items()}
-    engine = tiny_engine(
-        tmp_path,
-        draft_len=4,
-        drafter=DrafterConfig(kind="model", model=tmp_path),
-        max_step_tokens=16,
+    cache.keys[0].normal_()
+    cache.values[0].normal_()
+    spans = []
+    for (new, old), count in zip(lengths, needed, strict=True):
+        spans.append(Span(old, new, [free.pop() for _ in range(count)]))
+    total = sum(new for new, _ in lengths)
+    query, key, value = (
+        torch.randn(1, 6, total, 4),
+        torch.randn(2, total, 4),
+        torch.randn(2, total, 4),
     )
-    outcomes = run(engine, [greedy(name, prompt, 24) for name, prompt in prompts.items()])
-    assert texts(outcomes) == expected
-    assert outcomes["long"].num_accepted > 12
+    batch = AttentionBatch.build(cache, spans, torch.device("cpu"))
+    module = torch.nn.Identity()
+    module.layer_idx = 0  # type: ignore[assignment]
+    out, _ = paged_attention(module, query, key[None], value[None], None, paged=batch)
+    row = 0
+    for span in spans:
+        slots = [
+            span.block_ids[p // block_size] * block_size + p % block_size for p in range(span.end)
+        ]
+        k, v = cache.keys[0][:, slots], cache.values[0][:, slots]
+        rows = slice(row, row + span.num_tokens)
+        assert torch.equal(k[:, span.start :], key[:, rows])
+        k, v = k.repeat_interleave(3, 0), v.repeat_interleave(3, 0)
+        scores = query[0, :, rows] @ k.transpose(1, 2) / 2
+        visible = torch.arange(span.end) <= torch.arange(span.start, span.end)[:, None]
+        plain = scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v
+        torch.testing.assert_close(out[0, rows].transpose(0, 1), plain, rtol=1e-4, atol=1e-5)
+        row += span.num_tokens
+
+
+def test_one_long_sequence_does_not_pad_the_short_ones() -> None:
+    cache = KVCache([LayerShape(1, 4, 4)], 700, 16, torch.float32, torch.device("cpu"))
+    short = [Span(99, 1, range(7 * i, 7 * i + 7)) for i in range(20)]
+    spans = [*short, Span(7999, 1, range(140, 640)), Span(0, 32, range(640, 642))]
+    batch = AttentionBatch.build(cache, spans, torch.device("cpu"))
+    padded = sum(group.positions.numel() * group.num_slots for group in batch.groups)
+    needed = sum(span.num_tokens * span.end for span in spans)
+    assert padded < 1.5 * needed
+    assert len(batch.groups) == 3

@@ -96,3 +96,10 @@ def test_one_candidate_is_always_taken() -> None:
 
 def test_top_k_larger_than_the_vocabulary() -> None:
     assert choose(torch.tensor([1.0, 2.0]), SamplingParams(top_k=99), 0, 0) in (0, 1)
+
+
+def test_the_smallest_temperatures_are_greedy() -> None:
+    logits = torch.tensor([-30.0, 31.5, 31.4, -torch.inf])
+    for temperature in (1e-3, 1e-6, 1e-38, 1e-40, 5e-324):
+        sampling = SamplingParams(temperature=temperature)
+        assert {choose(logits, sampling, seed, 0) for seed in range(50)} == {1}
