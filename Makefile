@@ -69,6 +69,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    fi; \
 	    rm -rf $(VENV) && $$found -m venv $(VENV); \
 	fi
+	@echo "Installing the pinned packages into $(VENV): about 2 GB and several minutes, once."
 	@touch $(INSTALLING)
 	$(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@rm $(INSTALLING)

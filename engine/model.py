@@ -13,6 +13,7 @@ from transformers import (
     AutoTokenizer,
     PreTrainedTokenizerFast,
 )
+from transformers.utils import logging as transformers_logging
 
 from engine import attention, linear
 from engine.config import DtypeName
@@ -50,6 +51,7 @@ def load_model(
     if not (folder / "config.json").is_file():
         raise ConfigError(f"model {folder}: no config.json there")
     attention.register()
+    transformers_logging.disable_progress_bar()  # the caller reports stages
     try:
         config = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=trust_remote_code
