@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from deployments.detokenizer import Detokenizer
 from deployments.json_values import show
 from deployments.replies import (
     ChatFormat,
@@ -25,7 +26,7 @@ from deployments.replies import (
     Usage,
 )
 from deployments.schemas import ChatRequest, CompletionRequest
-from deployments.text import Detokenizer, TextAssembler, render_chat
+from deployments.text import TextAssembler, render_chat
 from deployments.validation import ModelNotFound
 from engine.core import EngineStatus
 from engine.errors import EngineDead, PromptTooLong, RequestError

@@ -1,4 +1,4 @@
-"""Tokens to text while they arrive: detokenising, stop strings, and the chat template.
+"""Tokens to an answer's text while they arrive: stop strings, and the chat template.
 
     token ids --TextStream--> text --StopMatcher--> text that no stop string can still swallow
 
@@ -12,111 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
+from deployments.detokenizer import Detokenizer
 from engine.errors import RequestError
 from engine.request import FinishReason, TokenDelta
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
-
-REPLACEMENT = "\ufffd"
-
-
-class Detokenizer:
-    """What all text streams of one tokenizer share. Immutable."""
-
-    def __init__(self, tokenizer: "PreTrainedTokenizerFast") -> None:
-        self._tokenizer = tokenizer
-        self._backend = tokenizer.backend_tokenizer
-        self._special_ids = frozenset(
-            token_id
-            for token_id, token in self._backend.get_added_tokens_decoder().items()
-            if token.special
-        )
-        self._byte_ids = self._byte_fallback_ids()
-
-    def stream(self) -> "TextStream":
-        """A stream for one sequence."""
-        return TextStream(self)
-
-    def is_silent(self, token_id: int) -> bool:
-        """Whether the token never makes text: a special one, or one that no text stands for."""
-        return token_id in self._special_ids or self._backend.id_to_token(token_id) is None
-
-    def is_byte(self, token_id: int) -> bool:
-        """Whether the token is one raw byte, under a decoder that joins runs of them into text."""
-        return token_id in self._byte_ids
-
-    def decode_part(self, token_ids: Sequence[int]) -> str:
-        """Text of neighbouring tokens, which may lack the context of those before."""
-        return self._backend.decode(token_ids, skip_special_tokens=True)
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of a whole sequence, special tokens left out."""
-        text = self._tokenizer.decode(
-            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        assert isinstance(text, str)
-        return text
-
-    def _byte_fallback_ids(self) -> frozenset[int]:
-        decoder = self._backend.decoder
-        if decoder is None or b'"ByteFallback"' not in decoder.__getstate__():
-            return frozenset()
-        ids = (self._backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
-        return frozenset(token_id for token_id in ids if token_id is not None)
-
-
-class TextStream:
-    """Text of a growing sequence. All pieces and the last `flush` together are `decode(ids)`.
-
-    Only a window is decoded anew: the tokens of the last piece, for context, and those that came
-    since. Two kinds of tokens wait there for the ones after them: an incomplete character, which
-    decodes to a trailing U+FFFD, and a run of byte-fallback tokens, which such decoders turn into
-    text only as a whole: one byte too many, and every byte of the run becomes a U+FFFD. (That is
-    why `tokenizers.decoders.DecodeStream`, which shows a run's text before its end, is not used.)
-    """
-
-    def __init__(self, detokenizer: Detokenizer) -> None:
-        self._detokenizer = detokenizer
-        self._token_ids: list[int] = []
-        self._pieces: list[str] = []
-        self._window: list[int] = []
-        self._num_context = 0
-        """Tokens at the start of the window whose text, `_context`, has been given."""
-        self._context = ""
-
-    def push(self, token_id: int) -> str:
-        """Text that is certain with this token; often its own, sometimes none yet."""
-        if self._detokenizer.is_silent(token_id):
-            return ""
-        self._token_ids.append(token_id)
-        self._window.append(token_id)
-        if self._detokenizer.is_byte(token_id):
-            return ""
-        text = self._detokenizer.decode_part(self._window)
-        if text.endswith(REPLACEMENT):
-            return ""
-        piece = text[len(self._context) :]
-        self._window = self._window[self._num_context :]
-        self._num_context = len(self._window)
-        self._context = self._detokenizer.decode_part(self._window)
-        self._pieces.append(piece)
-        return piece
-
-    def waiting(self) -> str:
-        """Text of the tokens that wait, if the sequence ended here; no incomplete character."""
-        if len(self._window) == self._num_context:
-            return ""
-        text = self._detokenizer.decode_part(self._window)
-        return text[len(self._context) :].rstrip(REPLACEMENT)
-
-    def flush(self) -> str:
-        """Whatever was held back, as the sequence has ended."""
-        given = "".join(self._pieces)
-        whole = self._detokenizer.decode(self._token_ids)
-        rest = whole[len(given) :] if whole.startswith(given) else ""
-        self._pieces.append(rest)
-        return rest
 
 
 class StopMatcher:
@@ -128,6 +29,8 @@ class StopMatcher:
 
     def __init__(self, stop: Sequence[str]) -> None:
         self._automata = [_Automaton(text) for text in stop]
+        self._ahead: list[_Automaton] | None = None
+        """The automata, advanced by what `matches_ahead` was given since the last push."""
         self._held = ""
         self.matched = False
 
@@ -140,6 +43,7 @@ class StopMatcher:
         """Text that can be shown now. After a match `matched` is set and nothing more comes."""
         if self.matched:
             return ""
+        self._ahead = None
         self._held += text
         starts = []
         for automaton in self._automata:
@@ -155,9 +59,12 @@ class StopMatcher:
         shown, self._held = self._held[:cut], self._held[cut:]
         return shown
 
-    def would_match(self, text: str) -> bool:
-        """Whether `push(text)` would match."""
-        return any(copy.copy(automaton).advance(text) is not None for automaton in self._automata)
+    def matches_ahead(self, text: str) -> bool:
+        """Whether pushing `text`, after the texts asked about since the last push, would match."""
+        if self._ahead is None:
+            self._ahead = [copy.copy(automaton) for automaton in self._automata]
+        ends = [automaton.advance(text) for automaton in self._ahead]  # each of them, up to here
+        return any(end is not None for end in ends)
 
     def flush(self) -> str:
         """The text held back, as no more comes."""
@@ -199,6 +106,8 @@ class TextAssembler:
     def __init__(self, detokenizer: Detokenizer, stop: Sequence[str] = ()) -> None:
         self._stream = detokenizer.stream()
         self._matcher = StopMatcher(stop)
+        self._ahead: list[str] = []
+        """Text that waits in the stream, in which stop strings are looked for all the same."""
         self._untaken: list[str] = []
         self.finish_reason: FinishReason | None = None
         self.num_tokens = 0
@@ -236,12 +145,17 @@ class TextAssembler:
         return text
 
     def _push_token(self, token_id: int) -> None:
-        self._show(self._matcher.push(self._stream.push(token_id)))
+        certain = self._stream.push(token_id)
+        if certain:
+            self._ahead.clear()
+            self._show(self._matcher.push(certain))
         if self._matcher.is_idle or self._matcher.matched:
             return
-        waiting = self._stream.waiting()
-        if waiting and self._matcher.would_match(waiting):
-            self._show(self._matcher.push(waiting))
+        ahead = self._stream.look_ahead()
+        if ahead:
+            self._ahead.append(ahead)
+            if self._matcher.matches_ahead(ahead):
+                self._show(self._matcher.push("".join(self._ahead)))
 
     def _show(self, text: str) -> None:
         if text:

@@ -1,15 +1,18 @@
 """Detokenising and stop strings: whatever arrives in pieces must equal the whole."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import decoders, pre_tokenizers
+from tokenizers.decoders import Decoder
 from transformers import PreTrainedTokenizerFast
 
-from deployments.text import Detokenizer, StopMatcher, TextAssembler, render_chat
+from deployments.detokenizer import Detokenizer
+from deployments.text import StopMatcher, TextAssembler, render_chat
 from engine.errors import RequestError
 from engine.request import FinishReason, TokenDelta
 from tests.tiny_tokenizer import (
@@ -18,11 +21,25 @@ from tests.tiny_tokenizer import (
     metaspace_tokenizer,
 )
 
-BUILDERS = {
+BUILDERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "byte-level": byte_level_tokenizer,
     "byte-fallback": byte_fallback_tokenizer,
     "metaspace": metaspace_tokenizer,
+    "byte-level in a sequence": lambda: with_decoder(
+        byte_level_tokenizer(), decoders.ByteLevel(), decoders.Fuse()
+    ),
+    "fused before a replacement": lambda: with_decoder(
+        byte_fallback_tokenizer(),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Replace("▁", " "),
+    ),
 }
+
+
+def with_decoder(tokenizer: PreTrainedTokenizerFast, *parts: Decoder) -> PreTrainedTokenizerFast:
+    tokenizer.backend_tokenizer.decoder = decoders.Sequence(list(parts))
+    return tokenizer
 
 
 @pytest.fixture(scope="module", params=sorted(BUILDERS))
@@ -85,6 +102,83 @@ def test_an_incomplete_character_waits(byte_level: PreTrainedTokenizerFast) -> N
     assert [stream.push(token_id) for token_id in ids] == ["", "", "界"]
 
 
+def test_certain_text_comes_before_the_rest_of_its_token(
+    byte_level: PreTrainedTokenizerFast,
+) -> None:
+    stream = Detokenizer(byte_level).stream()
+    incomplete, letter = letters(byte_level, "ça")  # one byte each: 0xE7 begins a character
+    assert [stream.push(token_id) for token_id in (incomplete, incomplete, letter)] == [
+        "",
+        "\ufffd",
+        "\ufffda",
+    ]
+
+
+def test_byte_level_added_tokens_outside_the_alphabet_stand_for_themselves() -> None:
+    tokenizer = byte_level_tokenizer()
+    tokenizer.add_tokens(["<a b>", "好"])
+    ids = letters(tokenizer, ["x", "<a b>", "好", "y"])
+    stream = Detokenizer(tokenizer).stream()
+    assert "".join(map(stream.push, ids)) == whole(tokenizer, ids) == "x<a b>好y"
+
+
+class CountingDetokenizer(Detokenizer):
+    """Counts the tokens that it decodes, or turns into bytes."""
+
+    num_decoded = 0
+
+    def decode_part(self, token_ids: Sequence[int]) -> str:
+        self.num_decoded += len(token_ids)
+        return super().decode_part(token_ids)
+
+    def level_bytes(self, token_id: int) -> bytes:
+        self.num_decoded += 1
+        return super().level_bytes(token_id)
+
+
+def one_byte_tokens(tokenizer: PreTrainedTokenizerFast, raw: bytes) -> list[int]:
+    """Ids of the tokens that are one byte each, whichever way the tokenizer writes them."""
+    names = [f"<0x{byte:02X}>" for byte in raw]
+    if tokenizer.backend_tokenizer.token_to_id(names[0]) is None:
+        # Invalid bytes here are printable in Latin-1, so they are their own names.
+        by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        valid = raw.decode(errors="ignore")
+        names = list(by_bytes.pre_tokenize_str(valid)[0][0] if valid else raw.decode("latin-1"))
+    return letters(tokenizer, names)
+
+
+@pytest.mark.parametrize("stop", [[], ["zz"]])
+@pytest.mark.parametrize("raw", [b"a", "é🙂".encode(), "\ufffd".encode(), b"\xff", b"\xe7"])
+@pytest.mark.parametrize("end", [[], ["c", "a", "b"]])
+def test_endless_bytes_cost_linear_time(
+    tokenizer: PreTrainedTokenizerFast, stop: list[str], raw: bytes, end: list[str]
+) -> None:
+    ids = one_byte_tokens(tokenizer, raw) * (2000 // len(raw)) + letters(tokenizer, end)
+    detokenizer = CountingDetokenizer(tokenizer)
+    assembler = TextAssembler(detokenizer, stop)
+    for delta in in_deltas(ids, [], FinishReason.LENGTH):
+        assembler.push(delta)
+    assert assembler.take() == whole(tokenizer, ids)
+    assert detokenizer.num_decoded <= 12 * len(ids)
+
+
+def test_endless_replacement_characters_come_as_they_are() -> None:
+    tokenizer = metaspace_tokenizer()
+    (replacement,) = letters(tokenizer, ["\ufffd"])
+    stream = Detokenizer(tokenizer).stream()
+    assert [stream.push(replacement) for _ in range(3)] == ["\ufffd"] * 3
+
+
+def test_a_stop_string_ends_a_run_of_bytes_at_its_last_byte() -> None:
+    tokenizer = byte_fallback_tokenizer()
+    ids = [3 + byte for byte in "xé好y".encode()]
+    assembler = TextAssembler(Detokenizer(tokenizer), ["é好"])
+    for count, token_id in enumerate(ids, start=1):
+        assembler.push(TokenDelta("r", (token_id,)))
+        assert assembler.finish_reason is (FinishReason.STOP if count >= 6 else None)
+    assert (assembler.take(), assembler.num_tokens) == ("x", 6)
+
+
 def test_special_tokens_make_no_text(byte_level: PreTrainedTokenizerFast) -> None:
     stream = Detokenizer(byte_level).stream()
     assert [stream.push(token_id) for token_id in byte_level.all_special_ids] == ["", ""]
@@ -95,16 +189,20 @@ def test_special_tokens_make_no_text(byte_level: PreTrainedTokenizerFast) -> Non
 @given(
     pieces=st.lists(st.text("ab", max_size=4), max_size=12),
     stop=st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4),
+    data=st.data(),
 )
 def test_matcher_cuts_at_the_earliest_stop_of_the_first_piece_that_has_one(
-    pieces: list[str], stop: list[str]
+    pieces: list[str], stop: list[str], data: st.DataObject
 ) -> None:
     matcher = StopMatcher(stop)
     shown, seen = "", ""
     for piece in pieces:
         seen += piece
         expected_match = any(text in seen for text in stop)
-        assert matcher.would_match(piece) == expected_match
+        cut = data.draw(st.integers(0, len(piece)))
+        assert (
+            matcher.matches_ahead(piece[:cut]) or matcher.matches_ahead(piece[cut:])
+        ) == expected_match
         shown += matcher.push(piece)
         assert matcher.matched == expected_match
         if expected_match:
