@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic import RootModel, model_validator
 from ray import serve
-from ray.serve.config import BackpressureConfig, DeploymentActorConfig
+from ray.serve.config import DeploymentActorConfig
 
 from cluster.policy_client import POLICY_ACTOR
 from deployments.arguments import parse_arguments
@@ -46,9 +46,9 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
         name=DEPLOYMENT_NAME,
         num_replicas=replicas.num_replicas,
         ray_actor_options={"num_cpus": replicas.num_cpus, "num_gpus": replicas.num_gpus},
-        max_ongoing_requests=replicas.max_ongoing_requests,
-        max_queued_requests=config.engine.max_num_waiting,
-        backpressure_config=BackpressureConfig(retry_after_s=1),
+        max_ongoing_requests=config.max_ongoing_requests,
+        # The proxy refuses nobody: a full engine does, at once, in the API's own words.
+        max_queued_requests=-1,
         graceful_shutdown_timeout_s=replicas.graceful_shutdown_timeout_s,
         max_constructor_retry_count=max_constructor_retries,
         deployment_actors=[

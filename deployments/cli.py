@@ -1,5 +1,6 @@
 """`paceline`: the command line's root, and how its errors end."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -10,6 +11,9 @@ from deployments.commands.policy import policy_app
 from deployments.commands.serve import serve
 from deployments.models.commands import models_app
 from engine.errors import ConfigError, PacelineError
+
+DEBUG = "PACELINE_DEBUG"
+"""Environment variable: set, an unexpected error shows its traceback."""
 
 app = typer.Typer(
     name="paceline",
@@ -53,3 +57,9 @@ def main() -> None:
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"paceline: error: {reason} (set {DEBUG}=1 to see where)", file=sys.stderr)
+        sys.exit(1)

@@ -17,6 +17,9 @@ from engine.errors import ConfigError
 from policy.choice import PolicyChoice, parse_choice
 
 DEFAULT_MODEL = "smollm2-135m"
+CONTROL_SLOTS = 64
+"""Requests of a replica beyond those its engine takes: for health, models and policy, and for
+those that the engine is about to refuse."""
 
 
 def _policy(value: object) -> PolicyChoice:
@@ -74,7 +77,7 @@ class ServerSection(Section):
 
 class ReplicasSection(Section):
     num_replicas: int = Field(1, ge=1)
-    max_ongoing_requests: int = Field(256, ge=1)
+    max_ongoing_requests: int | None = Field(None, ge=1)
     num_cpus: float = Field(1.0, ge=0)
     num_gpus: float = Field(0.0, ge=0)
     graceful_shutdown_timeout_s: float = Field(120.0, ge=0)
@@ -102,10 +105,11 @@ class AppConfig(Section):
             raise ValueError(
                 "replicas.num_gpus must be above 0 when engine.device is 'cuda', got 0"
             )
-        if self.replicas.max_ongoing_requests < self.engine.max_num_seqs:
+        asked = self.replicas.max_ongoing_requests
+        if asked is not None and asked <= self._max_engine_requests:
             raise ValueError(
-                f"replicas.max_ongoing_requests must be at least engine.max_num_seqs "
-                f"({self.engine.max_num_seqs}), got {self.replicas.max_ongoing_requests}"
+                f"replicas.max_ongoing_requests must be above engine.max_num_seqs + "
+                f"engine.max_num_waiting ({self._max_engine_requests}), got {asked}"
             )
         return self
 
@@ -114,7 +118,20 @@ class AppConfig(Section):
         """The name under which clients ask for the model."""
         if self.served_model_name is not None:
             return self.served_model_name
-        return Path(self.model).name if Path(self.model).is_dir() else self.model
+        from deployments.models.store import find_folder
+
+        folder = find_folder(self.model)
+        return folder.name or self.model if folder is not None else self.model
+
+    @property
+    def _max_engine_requests(self) -> int:
+        return self.engine.max_num_seqs + self.engine.max_num_waiting
+
+    @property
+    def max_ongoing_requests(self) -> int:
+        """Requests a replica takes at once: more than its engine does, so that the engine is who
+        refuses, in the API's own words, and a full engine still answers about itself."""
+        return self.replicas.max_ongoing_requests or self._max_engine_requests + CONTROL_SLOTS
 
     @property
     def max_draft_len(self) -> int:
@@ -182,6 +199,8 @@ def parse_config(values: Mapping[str, Any], where: str) -> AppConfig:
         return AppConfig.model_validate(dict(values))
     except ValidationError as error:
         raise ConfigError(f"{where}: {describe_fault(error, AppConfig)}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: values are nested too deeply") from None
 
 
 def load_config(path: Path) -> AppConfig:

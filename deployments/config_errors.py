@@ -8,6 +8,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from deployments.quoting import shown
 from engine.errors import ConfigError
 
 _EXPECTATIONS = {
@@ -24,50 +25,104 @@ _EXPECTATIONS = {
     "model_type": "a group of keys",
     "model_attributes_type": "a group of keys",
 }
+_MERGE = "<<"
+_KEYS_AS_WRITTEN = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
+"""`<<` and `=`, which stand for themselves."""
+_KINDS = {"int": "whole number", "float": "number", "bool": "truth value", "timestamp": "date"}
+_LONGEST_INT_BITS = 63
+"""Far above all limits. Python refuses to print numbers of thousands of digits."""
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
+class _StrictLoader(yaml.SafeLoader):
     """YAML as usual, except that a key given twice is an error and not the last one's victory."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                continue
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._flat: set[yaml.MappingNode] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put what a merge key (`<<`) brings in its place: own keys win, then those named first.
+
+        Instead of PyYAML's own, which lets some that are named later win, and after which nobody
+        can tell what a person has given twice.
+        """
+        if node in self._flat:
+            return
+        self._flat.add(node)
+        pairs: dict[Hashable, tuple[yaml.Node, yaml.Node]] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            if key in pairs:
+                raise _fault(f"key {shown(key)} is given twice", key_node)
+            pairs[key] = key_node, value_node
+        _, merged = pairs.pop(_MERGE, (None, None))
+        node.value = list(pairs.values())
+        if merged is None:
+            return
+        for source in merged.value if isinstance(merged, yaml.SequenceNode) else [merged]:
+            if not isinstance(source, yaml.MappingNode):
+                raise _fault(f"{_MERGE} takes a mapping or a list of mappings", source)
+            self.flatten_mapping(source)
+            for key_node, value_node in source.value:
+                pairs.setdefault(self._key(key_node), (key_node, value_node))
+        node.value = list(pairs.values())
+
+    def _key(self, node: yaml.Node) -> Hashable:
+        if node.tag in _KEYS_AS_WRITTEN:
+            written: str = node.value
+            return written
+        key = self.construct_object(node, deep=True)
+        if not isinstance(key, Hashable):
+            raise _fault("a key must be a single value", node)
+        return key
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, ArithmeticError, LookupError, AttributeError, TypeError):
+            # A value that has the form of a date or a number, and is none.
+            kind = node.tag.rpartition(":")[2]
+            text = shown(node.value) if isinstance(node, yaml.ScalarNode) else "this"
+            raise _fault(f"{text} is no valid {_KINDS.get(kind, kind)}", node) from None
+        if isinstance(value, int) and value.bit_length() > _LONGEST_INT_BITS:
+            raise _fault(f"a whole number must fit in 64 bits, got {shown(value)}", node)
+        return value
+
+
+def _fault(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file ({} when it is empty). Raises ConfigError."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a UTF-8 text file"
         raise ConfigError(f"{path}: can't read the configuration: {reason}") from None
     values = parse_yaml(text, str(path))
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: must hold keys and values, got {_shown(values)}")
+        raise ConfigError(f"{path}: must hold keys and values, got {shown(values)}")
     return values
 
 
 def parse_yaml(text: str, where: str) -> Any:
     """Whatever a YAML text holds. Raises ConfigError; `where` begins its message."""
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)
+        return yaml.load(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigError(f"{where}{line}: {error.problem}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: values are nested too deeply") from None
+    except (ValueError, OverflowError) as error:
+        # The scanner's own: an escaped character or a directive with a number out of range.
+        raise ConfigError(f"{where}: not valid YAML: {error}") from None
 
 
 def describe_fault(error: ValidationError, model: type[BaseModel]) -> str:
@@ -77,7 +132,7 @@ def describe_fault(error: ValidationError, model: type[BaseModel]) -> str:
     if fault["type"] in ("extra_forbidden", "invalid_key"):
         return _describe_unknown_key(path, model)
     key = ".".join(path)
-    value = _shown(fault["input"])
+    value = shown(fault["input"])
     if fault["type"] in ("value_error", "assertion_error"):
         message = str(fault["ctx"]["error"])
         if not key:
@@ -103,8 +158,3 @@ def _describe_unknown_key(path: list[str], model: type[BaseModel]) -> str:
 def _section(annotation: Any) -> type[BaseModel]:
     candidates = (annotation, *get_args(annotation))
     return next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

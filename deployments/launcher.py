@@ -3,22 +3,35 @@
 import logging
 import os
 import socket
+import time
+from collections.abc import MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deployments.config import AppConfig, ServerSection
+from deployments.quoting import shown
+from deployments.reach import http_answers, require_ray
 from engine.errors import ConfigError, PacelineError
+
+if TYPE_CHECKING:
+    from ray.serve.schema import ApplicationStatusOverview
 
 APP_NAME: Final = "paceline"
 OBJECT_STORE_BYTES: Final = 120 * 2**20
 """Enough for requests and tables; weights never pass through the object store."""
+_DRAIN_POLL_S: Final = 0.2
 
 _ENVIRONMENT: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A policy actor that died is noticed at the next check; ten seconds is long for a person.
     "RAY_SERVE_DEPLOYMENT_ACTOR_HEALTH_CHECK_PERIOD_S": "3",
 }
+_SPIN_COUNT: Final = "GOMP_SPINCOUNT"
+_WAIT_POLICY: Final = "OMP_WAIT_POLICY"
+_SHORT_SPIN: Final = "1000"
+"""OpenMP's threads spin while they wait for each other, by default longer than a time slice: when
+any other process needs one of the cores, most of a step goes by with waiting."""
 
 
 class StartFailed(ConfigError):
@@ -37,9 +50,10 @@ def require_free_port(server: ServerSection) -> None:
         family, kind, protocol, _, address = socket.getaddrinfo(
             server.host, server.port, type=socket.SOCK_STREAM
         )[0]
-    except socket.gaierror as error:
+    except (OSError, ValueError) as error:  # ValueError: what can't be a name at all
+        reason = error.strerror if isinstance(error, OSError) else "not a valid name"
         raise ConfigError(
-            f"server.host must be an address of this machine, got {server.host!r}: {error.strerror}"
+            f"server.host must be an address of this machine, got {shown(server.host)}: {reason}"
         ) from None
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,6 +67,14 @@ def require_free_port(server: ServerSection) -> None:
             ) from None
 
 
+def set_environment(environment: MutableMapping[str, str]) -> None:
+    """What Ray and the replicas that it starts are to inherit, where the user set nothing."""
+    for name, value in _ENVIRONMENT.items():
+        environment.setdefault(name, value)
+    if _WAIT_POLICY not in environment:
+        environment.setdefault(_SPIN_COUNT, _SHORT_SPIN)
+
+
 class Launcher:
     """One application, from nothing to ready and back. `address` joins a Ray cluster instead."""
 
@@ -62,9 +84,10 @@ class Launcher:
         self._ray_started = False
 
     def start_ray(self) -> None:
-        """Start a Ray of our own (seconds), or connect to a cluster. Raises StartFailed."""
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        """Start a Ray of our own (seconds), or connect to a cluster. Raises ConfigError."""
+        set_environment(os.environ)
+        if self._address is not None:
+            require_ray(self._address)
         import ray
 
         options: dict[str, Any] = {"address": self._address}
@@ -135,17 +158,27 @@ class Launcher:
             return LaunchState(loading[0])
         return LaunchState("waiting for Serve" if stages else "starting the replica")
 
-    def trouble(self) -> str | None:
-        """What is wrong with the running application, in a line. PacelineError: Ray is gone."""
+    def application(self) -> "ApplicationStatusOverview | None":
+        """What Serve says of the application, if it has it. PacelineError: Ray is gone."""
         from ray import serve
-        from ray.serve.schema import ApplicationStatus
 
         try:
-            application = serve.status().applications.get(APP_NAME)
+            return serve.status().applications.get(APP_NAME)
         except Exception as error:
             raise PacelineError(f"Ray is gone: {last_line(str(error))}") from error
+
+    def trouble(self) -> str | None:
+        """What is wrong with the running application, in a line. PacelineError: Ray is gone."""
+        from ray.serve.schema import ApplicationStatus
+
+        application = self.application()
         if application is None:
             return "the application was deleted"
+        # Serve notices only after many seconds that its proxy has died. In a cluster of others
+        # the proxy may be on another machine.
+        if self._address is None and not http_answers(self._config.server):
+            server = self._config.server
+            return f"the HTTP endpoint ({server.host}, port {server.port}) does not answer"
         if application.status == ApplicationStatus.RUNNING:
             return None
         messages = [deployment.message for deployment in application.deployments.values()]
@@ -156,10 +189,13 @@ class Launcher:
         from ray import serve
 
         with suppress(Exception):
+            # First the application alone: a shutdown of all would end the proxy at once, and with
+            # it every answer on its way. Serve's own waiting gives up after a minute.
+            serve.delete(APP_NAME, _blocking=False)
+            while self.application() is not None:
+                time.sleep(_DRAIN_POLL_S)
             if self._address is None:
                 serve.shutdown()  # type: ignore[no-untyped-call]
-            else:
-                serve.delete(APP_NAME)
 
     def stop(self) -> None:
         """Stop all that was started, at once. In a cluster of others: the application alone."""

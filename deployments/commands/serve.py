@@ -46,6 +46,8 @@ def serve(
     from deployments.config import AppConfig, load_config
     from deployments.launcher import Launcher, require_free_port
 
+    if address == "local":  # Ray's word for a cluster of one's own
+        address = None
     config = AppConfig() if config_file is None else load_config(config_file)
     changes = {"port": port, "host": host}
     server = config.server.model_copy(update={k: v for k, v in changes.items() if v is not None})
@@ -126,7 +128,7 @@ def _drain(config: "AppConfig", launcher: "Launcher", signals: "StopSignals") ->
     """Let requests end, unless Ray was stopped with us (a signal to all processes of a group)."""
     with suppress(KeyboardInterrupt):
         with signals.interrupts(limit_s=ALIVE_S):
-            launcher.trouble()
+            launcher.application()
         with signals.interrupts(config.replicas.graceful_shutdown_timeout_s + TEAR_DOWN_S):
             launcher.drain()
 

@@ -18,6 +18,7 @@ from deployments.models.build import build_embedded
 from deployments.models.catalog import EmbeddedModel
 from deployments.models.manifest import find_damage, sync_folder, write_manifest
 from deployments.models.progress import Progress, Silent
+from deployments.quoting import LONGEST_PATH, shown
 from engine.errors import ConfigError
 
 Build = Callable[[EmbeddedModel, Path, Path, Progress], None]
@@ -25,9 +26,15 @@ Build = Callable[[EmbeddedModel, Path, Path, Progress], None]
 
 
 def default_home() -> Path:
-    """The folder PACELINE_HOME names, or ~/.cache/paceline."""
-    named = os.environ.get("PACELINE_HOME")
-    return Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "paceline"
+    """The folder PACELINE_HOME names, or ~/.cache/paceline. Raises ConfigError without a home."""
+    named = os.environ.get("PACELINE_HOME") or "~/.cache/paceline"
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError:
+        raise ConfigError(
+            f"PACELINE_HOME must be a folder, got {shown(named, LONGEST_PATH)}, "
+            "whose ~ names no home folder"
+        ) from None
 
 
 class ModelCache:
@@ -44,9 +51,12 @@ class ModelCache:
     def find_damage(self, model: EmbeddedModel, *, checksums: bool = False) -> str | None:
         """What is wrong with the cached copy, "not there" included; None when it is whole."""
         folder = self.folder(model)
-        if not folder.is_dir():
-            return "not there"
-        return find_damage(folder, model.wheel_sha256, checksums=checksums)
+        try:
+            if not folder.is_dir():
+                return "not there"
+            return find_damage(folder, model.wheel_sha256, checksums=checksums)
+        except OSError as error:
+            return f"can't be read: {error.strerror}"
 
     def get(
         self, model: EmbeddedModel, *, checksums: bool = False, progress: Progress | None = None

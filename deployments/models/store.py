@@ -1,11 +1,13 @@
 """From what a person writes as a model to a folder on this machine."""
 
+import os
 import re
 from pathlib import Path
 
 from deployments.models.cache import ModelCache
 from deployments.models.catalog import EMBEDDED
 from deployments.models.hub import download
+from deployments.quoting import LONGEST_PATH, shown
 from engine.errors import ConfigError
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -29,18 +31,50 @@ def resolve_model(
                 f"run: paceline models get {embedded.name}"
             )
         return cache.folder(embedded)
-    path = Path(name_or_path).expanduser()
-    if name_or_path and path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ConfigError(f"{key}: folder {name_or_path!r} holds no config.json")
-        return path.absolute()
-    if name_or_path and path.exists():
-        raise ConfigError(f"{key}: {name_or_path!r} is a file; a model is a folder")
+    folder = _folder(name_or_path, key)
+    if folder is not None:
+        if not (folder / "config.json").is_file():
+            raise ConfigError(
+                f"{key}: folder {shown(name_or_path, LONGEST_PATH)} holds no config.json"
+            )
+        return folder
     if _HUB_NAME.fullmatch(name_or_path) and not name_or_path.startswith("."):
         return download(name_or_path, key)
     if name_or_path.startswith((".", "/", "~")):
-        raise ConfigError(f"{key}: there is no folder {name_or_path!r}")
+        raise ConfigError(f"{key}: there is no folder {shown(name_or_path, LONGEST_PATH)}")
     raise ConfigError(
-        f"{key}: {name_or_path!r} is no embedded model ({', '.join(EMBEDDED)}), no folder, "
-        "and no hub name of the form org/name"
+        f"{key}: {shown(name_or_path, LONGEST_PATH)} is no embedded model "
+        f"({', '.join(EMBEDDED)}), no folder, and no hub name of the form org/name"
     )
+
+
+def find_folder(name_or_path: str) -> Path | None:
+    """The folder that a path leads to, absolute and without dots; None when there is none."""
+    try:
+        return _folder(name_or_path, "model")
+    except ConfigError:
+        return None
+
+
+def _folder(name_or_path: str, key: str) -> Path | None:
+    """Raises ConfigError when the path leads to a file, or cannot be followed."""
+    if not name_or_path:
+        return None
+    try:
+        # Dots are taken out without following links: a link's name is the name its owner chose.
+        path = Path(os.path.abspath(Path(name_or_path).expanduser()))
+        if path.is_dir():
+            # Asked now, so that a folder that may not be entered is found out here.
+            (path / "config.json").exists()
+            return path
+        exists = path.exists()
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "there is no such user"
+        raise ConfigError(
+            f"{key}: can't look into {shown(name_or_path, LONGEST_PATH)}: {reason}"
+        ) from None
+    if exists:
+        raise ConfigError(
+            f"{key}: {shown(name_or_path, LONGEST_PATH)} is a file; a model is a folder"
+        )
+    return None

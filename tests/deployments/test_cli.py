@@ -69,6 +69,11 @@ def test_unknown_command_is_refused() -> None:
         (ConfigError("model: none"), 2, "paceline: error: model: none\n"),
         (EngineDead("a step failed"), 1, "paceline: error: a step failed\n"),
         (KeyboardInterrupt(), 130, ""),
+        (
+            OSError("disk\nfull"),
+            1,
+            "paceline: error: OSError: disk full (set PACELINE_DEBUG=1 to see where)\n",
+        ),
     ],
 )
 def test_errors_end_with_their_exit_code(
@@ -82,7 +87,20 @@ def test_errors_end_with_their_exit_code(
         raise error
 
     monkeypatch.setattr(cli, "app", failing)
+    monkeypatch.delenv("PACELINE_DEBUG", raising=False)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == exit_code
     assert capsys.readouterr().err == stderr
+
+
+def test_an_unexpected_error_is_raised_where_its_place_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing() -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(cli, "app", failing)
+    monkeypatch.setenv("PACELINE_DEBUG", "1")
+    with pytest.raises(OSError, match="disk full"):
+        cli.main()

@@ -5,7 +5,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from deployments.config import AppConfig, load_config, parse_config
+from deployments.config import CONTROL_SLOTS, AppConfig, load_config, parse_config
+from deployments.config_errors import parse_yaml
 from engine.errors import ConfigError
 from policy.choice import parse_choice
 
@@ -78,7 +79,11 @@ def test_whole_numbers_are_fine_where_fractions_are_allowed() -> None:
         ("server: {port: '80'}", "server.port must be a whole number, got '80'"),
         ("replicas: {num_cpus: many}", "replicas.num_cpus must be a number, got 'many'"),
         ("replicas: {num_gpus: .inf}", "replicas.num_gpus must be a finite number, got inf"),
-        ("replicas: {max_ongoing_requests: 5}", "replicas.max_ongoing_requests must be at least "),
+        (
+            "{engine: {max_num_seqs: 4, max_num_waiting: 6}, replicas: {max_ongoing_requests: 10}}",
+            "replicas.max_ongoing_requests must be above engine.max_num_seqs + "
+            "engine.max_num_waiting (10), got 10",
+        ),
         ("drafter: {kind: magic}", "drafter.kind must be one of 'none', 'ngram' or 'model', got"),
         ("drafter: {kind: model}", "drafter.model must name the draft model"),
         ("drafter: {model: x}", "drafter.model is only for kind 'model', got 'x'"),
@@ -93,10 +98,77 @@ def test_whole_numbers_are_fine_where_fractions_are_allowed() -> None:
         ("policy: {table: {1: 2, 1: 3}}", "line 1, column 24: key 1 is given twice"),
         ("model: x\nengine: [1,", "line 2, column 12: "),
         ("model: x\n\tengine: 1", "line 2, column 1: "),
+        ("model: 2020-99-99", "line 1, column 8: '2020-99-99' is no valid date"),
+        ("model: 0b_", "line 1, column 8: '0b_' is no valid whole number"),
+        ("model: !!bool perhaps", "line 1, column 8: 'perhaps' is no valid truth value"),
+        ("model: !!timestamp soon", "line 1, column 8: 'soon' is no valid date"),
+        (f"model: {'9' * 5000}", "line 1, column 8: '999"),
+        (f"{'9' * 500}: 1", "line 1, column 1: a whole number must fit in 64 bits, got 999"),
+        (f"model: 0x{'f' * 5000}", "line 1, column 8: a whole number must fit in 64 bits, got "),
+        (f"model: {'[' * 3000}{']' * 3000}", "values are nested too deeply"),
+        (f"policy: {'[' * 3000}{']' * 3000}", "values are nested too deeply"),
+        ('model: "\\U99999999"', "not valid YAML: "),
+        ("engine: {<<: 5}", "line 1, column 14: << takes a mapping or a list of mappings"),
+        ("engine: {<<: [{}, 5]}", "line 1, column 19: << takes a mapping or a list of mappings"),
+        ("engine: &all {<<: *all, zzz: 1}", "engine.zzz is not a known key; "),
+        ("[1]: 1", "line 1, column 1: a key must be a single value"),
+        ("engine: {<<: {block_size: 8}, <<: {}}", "line 1, column 31: key '<<' is given twice"),
     ],
 )
 def test_a_fault_is_one_line_with_key_and_value(tmp_path: Path, text: str, says: str) -> None:
     assert fault_of(tmp_path, text).startswith(says)
+
+
+def test_merge_keys_fill_in_what_is_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "app.yaml"
+    path.write_text(
+        "engine: {<<: [{max_num_seqs: 4, block_size: 8}, {block_size: 2}], max_num_seqs: 5}\n"
+    )
+    engine = load_config(path).engine
+    assert (engine.max_num_seqs, engine.block_size) == (5, 8)
+
+
+def test_a_mapping_that_was_merged_into_others_is_none_the_worse(tmp_path: Path) -> None:
+    path = tmp_path / "app.yaml"
+    # The inner mapping is merged elsewhere before its own keys are read.
+    path.write_text(
+        "policy: {table: &table {<<: &rest {8: 1, 4: 2}, 4: 3}}\n<<: {drafter: {kind: ngram}}\n"
+    )
+    assert load_config(path).initial_policy == parse_choice({"table": {4: 3, 8: 1}})
+    assert parse_yaml("a: {b: &b {<<: &c {x: 1}, x: 2}}\nd: {<<: *b}", "text") == {
+        "a": {"b": {"x": 2}},
+        "d": {"x": 2},
+    }
+
+
+def test_values_nested_as_deep_as_yaml_allows_are_refused_in_one_line(tmp_path: Path) -> None:
+    for depth in (50, 150, 250, 350):
+        fault = fault_of(tmp_path, f"policy: {'[' * depth}{']' * depth}")
+        assert len(fault) < 1000
+
+
+def test_a_model_folder_has_the_name_of_where_it_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "tinymodel"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (tmp_path / "link").symlink_to(model)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(model)
+    for name in (".", "..//tinymodel/", "~/tinymodel", str(model)):
+        found = parse_config({"model": name}, "args").with_models_found()
+        assert (found.model, found.model_name) == (str(model), "tinymodel")
+    assert parse_config({"model": "~/link"}, "args").model_name == "link"
+    assert parse_config({"model": "org/name"}, "args").model_name == "org/name"
+
+
+def test_a_replica_takes_more_requests_than_its_engine() -> None:
+    config = parse_config({"engine": {"max_num_seqs": 2, "max_num_waiting": 3}}, "args")
+    assert config.max_ongoing_requests == 2 + 3 + CONTROL_SLOTS
+    given = {"max_num_seqs": 2, "max_num_waiting": 3}
+    config = parse_config({"engine": given, "replicas": {"max_ongoing_requests": 6}}, "args")
+    assert config.max_ongoing_requests == 6
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:

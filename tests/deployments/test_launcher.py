@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from deployments.config import ServerSection, parse_config
-from deployments.launcher import last_line, require_free_port
+from deployments.launcher import last_line, require_free_port, set_environment
 from engine.errors import ConfigError
 
 
@@ -22,6 +22,30 @@ def test_a_host_of_another_machine_is_refused() -> None:
     # 203.0.113.0/24 is set aside for documentation.
     with pytest.raises(ConfigError, match=r"203.0.113.9"):
         require_free_port(ServerSection(host="203.0.113.9"))
+
+
+@pytest.mark.parametrize("host", ["x" * 70, "ü..x", "a\0b", "no such host"])
+def test_a_host_that_is_no_name_is_one_line(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"^server.host must be an address.*, got [^\n]*$"):
+        require_free_port(ServerSection(host=host))
+
+
+@pytest.mark.parametrize(
+    ("users", "spin_count"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, None),
+    ],
+)
+def test_the_environment_of_replicas_is_the_users_first(
+    users: dict[str, str], spin_count: str | None
+) -> None:
+    environment = dict(users)
+    set_environment(environment)
+    assert environment.get("GOMP_SPINCOUNT") == spin_count
+    assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert environment.items() >= users.items()
 
 
 def test_a_model_that_is_missing_is_found_out_early(tmp_path: Path) -> None:

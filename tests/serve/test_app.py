@@ -11,6 +11,7 @@ from ray import serve
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import BuilderArguments, build
+from deployments.config import CONTROL_SLOTS, AppConfig
 from engine.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +35,9 @@ def test_arguments_of_serve_run_reach_the_deployment() -> None:
 
 
 def test_the_limits_leave_room_above_the_batch() -> None:
-    deployment = built({})
-    assert deployment.max_ongoing_requests == 256
+    deployment = built({"engine": {"max_num_seqs": 10, "max_num_waiting": 20}})
+    assert deployment.max_ongoing_requests == 10 + 20 + CONTROL_SLOTS
+    assert deployment._deployment_config.max_queued_requests == -1
     assert deployment._deployment_config.graceful_shutdown_timeout_s == 120
 
 
@@ -67,7 +69,7 @@ def test_serve_build_writes_a_config_that_serve_deploy_reads(tmp_path: Path) -> 
     assert application.import_path == "deployments.app:app"
     (deployment,) = application.deployments
     assert deployment.name == "paceline"
-    assert deployment.max_ongoing_requests == 256
+    assert deployment.max_ongoing_requests == AppConfig().max_ongoing_requests
 
 
 def test_the_deploy_example_is_read() -> None:

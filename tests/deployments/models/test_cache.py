@@ -164,3 +164,15 @@ def test_home_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert default_home() == tmp_path
     monkeypatch.delenv("PACELINE_HOME")
     assert default_home() == Path.home() / ".cache" / "paceline"
+
+
+def test_a_home_that_does_not_exist_or_is_too_long_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PACELINE_HOME", "~nosuchuser/x")
+    with pytest.raises(ConfigError, match="PACELINE_HOME must be a folder, got '~nosuchuser/x'"):
+        ModelCache()
+    monkeypatch.setenv("PACELINE_HOME", "/" + "x" * 5000)
+    damage = ModelCache().find_damage(FAKE)
+    assert damage is not None
+    assert "name too long" in damage

@@ -6,7 +6,7 @@ import pytest
 
 from deployments.models.cache import ModelCache
 from deployments.models.catalog import EMBEDDED
-from deployments.models.store import resolve_model
+from deployments.models.store import find_folder, resolve_model
 from engine.errors import ConfigError
 from tests.deployments.models.fakes import build
 
@@ -44,6 +44,17 @@ def test_local_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", ["./nothing", "/nothing/here", "~/nothing-here-at-all", "../no"])
 def test_missing_folder_is_said_to_be_missing(name: str) -> None:
     assert "there is no folder" in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("~nosuchuser/x", "no such user"), ("x" * 5000, "name too long"), ("x/" * 5000, "too long")],
+)
+def test_a_path_that_cannot_be_followed_is_one_short_line(name: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"^drafter.model: can't look into .*{reason}") as caught:
+        resolve_model(name, key="drafter.model")
+    assert len(str(caught.value)) < 500
+    assert find_folder(name) is None
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "a/b/c", "what ever"])
