@@ -16,7 +16,7 @@ from deployments.replies import ChatCompletion, Completion
 from deployments.schemas import ChatRequest, CompletionRequest
 from deployments.service import GenerationService, Job
 from deployments.sse import ClientGone, EventStream, unless_disconnected
-from deployments.validation import ModelNotFound
+from deployments.validation import ModelNotFound, plain_name
 from engine.errors import RequestError
 
 _POLICY_SCHEMA: dict[str, Any] = {
@@ -98,7 +98,8 @@ def create_api(
     async def set_policy(request: Request) -> dict[str, Any]:
         body = parse_object(await request.body())
         if unknown := next((name for name in body if name != "policy"), None):
-            raise RequestError(unknown, f"{show(unknown)} is not a field of this request")
+            name = plain_name(unknown)
+            raise RequestError(name, f"{name} is not a field of this request")
         if "policy" not in body:
             raise RequestError("policy", "policy is required")
         return await get_policy().set(body["policy"])

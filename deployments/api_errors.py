@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.json_values import MalformedBody
+from deployments.json_values import SHOWN_CHARACTERS, MalformedBody
 from deployments.validation import ModelNotFound
 from engine.errors import EngineDead, EngineFull, PacelineError, PromptTooLong, RequestError
 
@@ -96,15 +96,19 @@ def install(app: FastAPI, max_body_bytes: int) -> None:
     async def answer_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 404:
-            error.detail = f"there is no {request.method} {request.url.path} here"
+            error.detail = f"there is no {request.method} {_short(request.url.path)} here"
         elif error.status_code == 405:
-            error.detail = f"{request.url.path} does not take {request.method}"
+            error.detail = f"{_short(request.url.path)} does not take {request.method}"
         return api_error(error).response()
 
     app.add_exception_handler(ApiError, answer)
     app.add_exception_handler(PacelineError, answer)
     app.add_exception_handler(HTTPException, answer_http)
     app.add_middleware(Guard, max_body_bytes=max_body_bytes)
+
+
+def _short(path: str) -> str:
+    return path if len(path) <= SHOWN_CHARACTERS else f"{path[: SHOWN_CHARACTERS - 3]}..."
 
 
 class Guard:

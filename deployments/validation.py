@@ -32,7 +32,9 @@ def validated(model: type[Model], body: Mapping[str, Any]) -> Model:
     # Here, and not left to pydantic, which can't name a field that is no valid Unicode.
     for name in body:
         if name not in model.model_fields:
-            raise RequestError(_plain(name), f"{_plain(name)} is not a field of this request")
+            raise RequestError(
+                plain_name(name), f"{plain_name(name)} is not a field of this request"
+            )
     try:
         return model.model_validate(dict(body))
     except ValidationError as error:
@@ -63,11 +65,11 @@ def _path(location: tuple[int | str, ...]) -> str:
         if isinstance(step, int):
             path += f"[{step}]"
         else:
-            path += f".{_plain(step)}" if path else _plain(step)
+            path += f".{plain_name(step)}" if path else plain_name(step)
     return path or "body"
 
 
-def _plain(name: object) -> str:
+def plain_name(name: object) -> str:
     """A field's name, for a message: as it is when short and printable, or as JSON."""
     text = str(name)
     return text if text.isidentifier() and text.isascii() and len(text) <= 40 else show(name)

@@ -2,15 +2,20 @@
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from policy.table import MAX_DRAFT_LEN, SpeculationTable, fixed_rungs, rungs_from
+from policy.table import MAX_DRAFT_LEN, UNBOUNDED_BATCH_SIZE, fixed_rungs, rungs_from
 
 PolicyMode = Literal["off", "fixed", "table"]
 
 ALLOWED = "off, {fixed: K} or {table: {batch: length, ...}}"
+MAX_RUNGS = 64
+"""More than anybody measures; it bounds what the board keeps and every replica is sent."""
+SHOWN_CHARACTERS = 80
+"""Longest rendering of a refused value in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +60,11 @@ class PolicyChoice:
 
 
 def parse_choice(value: object) -> PolicyChoice:
-    """Read a policy from YAML or JSON. Raises ValueError with one line that shows the value.
+    """Read a policy from YAML or JSON. Raises ValueError with one short line that shows the value.
 
-    YAML reads a bare `off` as False, JSON turns the batch sizes into strings: both are accepted.
+    The line reads well after `policy: `, and after `policy` and a dot, or a blank if it begins
+    with `must`. YAML reads a bare `off` as False, JSON turns the batch sizes into strings: both
+    are accepted.
 
     >>> parse_choice({"table": {"1": 5, 8: 2}}).rungs
     ((1, 5), (8, 2))
@@ -67,43 +74,65 @@ def parse_choice(value: object) -> PolicyChoice:
     if isinstance(value, Mapping) and len(value) == 1:
         key, setting = next(iter(value.items()))
         if key == "fixed":
-            return _fixed(setting)
+            return PolicyChoice("fixed", fixed_rungs(_draft_len(setting, "fixed")))
         if key == "table":
             return _table(setting)
-    raise ValueError(f"must be {ALLOWED}, got {value!r}")
+    raise ValueError(f"must be {ALLOWED}, got {shown(value)}")
 
 
-def _fixed(setting: object) -> PolicyChoice:
-    length = _whole_number(setting, "fixed")
-    if not 0 <= length <= MAX_DRAFT_LEN:
-        raise ValueError(f"fixed must be between 0 and {MAX_DRAFT_LEN}, got {length}")
-    return PolicyChoice("fixed", fixed_rungs(length))
+def shown(value: object) -> str:
+    """`value` as Python writes it, in one line of at most SHOWN_CHARACTERS.
+
+    It may be as large and as deep as a whole document: it is cut before it is written.
+    """
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = SHOWN_CHARACTERS
+    short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = SHOWN_CHARACTERS // 3
+    short.maxdict = SHOWN_CHARACTERS // 6
+    try:
+        text = short.repr(value)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a value with too many digits"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
 
 
 def _table(setting: object) -> PolicyChoice:
     if not isinstance(setting, Mapping) or not setting:
         raise ValueError(
-            f"table must map batch sizes to draft lengths, such as {{1: 5, 8: 2}}, got {setting!r}"
+            "table must map batch sizes to draft lengths, such as {1: 5, 8: 2}, "
+            f"got {shown(setting)}"
         )
+    if len(setting) > MAX_RUNGS:
+        raise ValueError(f"table must have at most {MAX_RUNGS} batch sizes, got {len(setting)}")
     lengths: dict[int, int] = {}
     for key, value in setting.items():
         batch_size = _batch_size(key)
         if batch_size in lengths:
             raise ValueError(f"table gives batch size {batch_size} twice")
-        lengths[batch_size] = _whole_number(value, f"table[{batch_size}]")
-    rungs = rungs_from(lengths)
-    SpeculationTable(version=0, rungs=rungs)
-    return PolicyChoice("table", rungs)
+        lengths[batch_size] = _draft_len(value, f"table[{batch_size}]")
+    return PolicyChoice("table", rungs_from(lengths))
 
 
 def _batch_size(key: object) -> int:
+    number = key
     if isinstance(key, str) and key.strip().isascii() and key.strip().isdigit():
-        return int(key)
-    return _whole_number(key, "a batch size of table")
+        # Cut: int() refuses some thousand digits, and no batch size allowed has as many as these.
+        digits = key.strip().lstrip("0") or "0"
+        number = int(digits[: len(str(UNBOUNDED_BATCH_SIZE)) + 1])
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(f"table must have whole numbers as batch sizes, got {shown(key)}")
+    if not 1 <= number <= UNBOUNDED_BATCH_SIZE:
+        raise ValueError(
+            f"table must have batch sizes between 1 and {UNBOUNDED_BATCH_SIZE}, "
+            f"got {shown(key if number > UNBOUNDED_BATCH_SIZE else number)}"
+        )
+    return number
 
 
-def _whole_number(value: object, name: str) -> int:
+def _draft_len(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         # A bad value in a document, not a caller's mistake: readers catch ValueError alone.
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
+        raise ValueError(f"{name} must be a whole number, got {shown(value)}")
+    if not 0 <= value <= MAX_DRAFT_LEN:
+        raise ValueError(f"{name} must be between 0 and {MAX_DRAFT_LEN}, got {shown(value)}")
     return value

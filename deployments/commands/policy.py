@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import ConfigError
-from policy.choice import parse_choice
+from policy.choice import parse_choice, shown
 from policy.table import UNBOUNDED_BATCH_SIZE
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 TIMEOUT_S = 30.0
+MAX_REASON_CHARACTERS = 400
+"""How much is shown of another server's error message."""
 
 policy_app = typer.Typer(
     help="Show or set how many tokens are drafted at which batch size.", no_args_is_help=True
@@ -48,10 +50,12 @@ def read_policy(mode: str, value: str | None) -> str | dict[str, Any]:
     {'table': {'1': 5, '8': 2}}
     """
     if mode not in ("off", "fixed", "table"):
-        raise ConfigError(f"policy must be off, fixed K or table BATCH:LENGTH,..., got {mode!r}")
+        raise ConfigError(
+            f"policy must be off, fixed K or table BATCH:LENGTH,..., got {shown(mode)}"
+        )
     if mode == "off":
         if value is not None:
-            raise ConfigError(f"policy off takes no value, got {value!r}")
+            raise ConfigError(f"policy off takes no value, got {shown(value)}")
         return "off"
     if value is None:
         example = "fixed 4" if mode == "fixed" else "table 1:5,8:2"
@@ -69,10 +73,10 @@ def _lengths(text: str) -> dict[int, int]:
     for pair in text.split(","):
         batch_size, colon, length = pair.partition(":")
         if not colon:
-            raise ConfigError(f"policy table must be BATCH:LENGTH,..., got {pair.strip()!r}")
+            raise ConfigError(f"policy table must be BATCH:LENGTH,..., got {shown(pair.strip())}")
         key = _whole_number(batch_size)
         if key in lengths:
-            raise ConfigError(f"policy table gives batch size {key} twice")
+            raise ConfigError(f"policy table gives batch size {shown(key)} twice")
         lengths[key] = _whole_number(length)
     return lengths
 
@@ -81,7 +85,9 @@ def _whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ConfigError(f"policy must be made of whole numbers, got {text.strip()!r}") from None
+        raise ConfigError(
+            f"policy must be made of whole numbers, got {shown(text.strip())}"
+        ) from None
 
 
 def _ask(method: str, url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def _ask(method: str, url: str, body: dict[str, Any] | None = None) -> dict[str,
 def _reason(described: object, text: str) -> str:
     error = described.get("error") if isinstance(described, dict) else None
     if isinstance(error, dict) and "message" in error:
-        return str(error["message"])
+        return " ".join(str(error["message"]).split())[:MAX_REASON_CHARACTERS]
     return f"not Paceline, or not ready ({' '.join(text.split())[:80]!r})"
 
 

@@ -84,6 +84,29 @@ async def test_unknown_model_route_and_method(app: App) -> None:
     assert response.headers["allow"] == "GET"
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"x" * 10_000: 1},
+        {"policy": "x" * 10_000},
+        {"policy": {"x" * 10_000: 1}},
+        {"policy": {"table": {"x" * 10_000: 1}}},
+        {"policy": {"table": {str(size): 1 for size in range(1, 1000)}}},
+    ],
+)
+async def test_an_error_body_never_echoes_a_large_policy(app: App, body: object) -> None:
+    async with app.client() as client:
+        response = await client.put("/policy", json=body)
+    assert response.status_code == 400
+    assert len(response.content) < 400
+
+
+async def test_an_error_body_never_echoes_a_long_path(app: App) -> None:
+    response = await app.post("/" + "x" * 10_000)
+    assert_error(response, 404, None, None, "there is no POST /xxx")
+    assert len(response.content) < 400
+
+
 async def test_a_large_body_is_refused_by_its_length(app: App) -> None:
     response = await app.post("/v1/completions", content=b"x" * (MAX_BODY_BYTES + 1))
     assert_error(response, 413, "body_too_large", None, f"the limit is {MAX_BODY_BYTES} bytes")

@@ -1,8 +1,9 @@
 import pytest
 
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
+from deployments.config import parse_config
 from deployments.policy_access import PolicyAccess
-from engine.errors import RequestError
+from engine.errors import ConfigError, RequestError
 from policy.actor import PolicyPublisher
 from policy.board import initial_publication
 from policy.choice import parse_choice
@@ -51,3 +52,44 @@ async def test_a_bad_policy_is_the_requests_fault(bad: object) -> None:
     with pytest.raises(RequestError, match=r"^policy: .*got") as caught:
         await access(PolicyPublisher("off", max_draft_len=8)).set(bad)
     assert caught.value.field == "policy"
+
+
+@pytest.mark.parametrize(
+    ("bad", "in_request", "in_config"),
+    [
+        ("on", "policy: must be off, {fixed: K} or", "policy must be off, {fixed: K} or"),
+        ({"fixed": 17}, "policy: fixed must be between", "policy.fixed must be between"),
+        ({"table": {2: 17}}, "policy: table[2] must be between", "policy.table[2] must be between"),
+        (
+            {"table": {0: 1}},
+            "policy: table must have batch sizes between 1 and 2147483647, got 0",
+            "policy.table must have batch sizes between 1 and 2147483647, got 0",
+        ),
+        (
+            {"table": {1.5: 1}},
+            "policy: table must have whole numbers as batch sizes, got 1.5",
+            "policy.table must have whole numbers as batch sizes, got 1.5",
+        ),
+        (
+            {"table": dict.fromkeys(range(1, 60_001), 1)},
+            "policy: table must have at most 64 batch sizes, got 60000",
+            "policy.table must have at most 64 batch sizes, got 60000",
+        ),
+        (
+            {"table": {1: 1, "1": 1}},
+            "policy: table gives batch size 1 twice",
+            "policy.table gives batch size 1 twice",
+        ),
+        ({"fixed": 16}, "policy: draft length must be", "policy: draft length must be"),
+    ],
+)
+async def test_a_fault_reads_well_in_a_request_and_in_a_configuration(
+    bad: object, in_request: str, in_config: str
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        await access(None).set(bad)
+    assert str(refused.value).startswith(in_request)
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"policy": bad}, "args")
+    assert str(caught.value).removeprefix("args: ").startswith(in_config)
+    assert max(len(str(refused.value)), len(str(caught.value))) < 200

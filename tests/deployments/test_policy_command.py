@@ -108,13 +108,20 @@ def test_set_changes_the_table(server: StubServer) -> None:
         ("table", "1:5,1:6", "batch size 1 twice"),
         ("table", "1:x", "got 'x'"),
         ("table", "0:1", "got 0"),
+        ("table", ",".join(f"{size}:1" for size in range(1, 66)), "at most 64 batch sizes, got 65"),
+        ("x" * 10_000, None, "got 'xxx"),
+        ("off", "x" * 10_000, "takes no value, got 'xxx"),
+        ("fixed", "9" * 4000, "between 0 and 16, got 999"),
+        ("table", "9" * 4000 + ":1", "batch sizes between 1 and 2147483647, got 999"),
+        ("table", f"{'9' * 4000}:1,{'9' * 4000}:1", "batch size 999.* twice"),
     ],
 )
 def test_bad_words_are_refused_before_anything_is_sent(
     mode: str, value: str | None, says: str
 ) -> None:
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says) as caught:
         read_policy(mode, value)
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize(
@@ -124,6 +131,7 @@ def test_bad_words_are_refused_before_anything_is_sent(
         ((200, b"<html>hello</html>"), "not Paceline"),
         ((200, b"{}"), "not Paceline"),
         ((404, b""), "answered 404"),
+        ((500, b'{"error": {"message": "a\\n' + b"x" * 10**6 + b'"}}'), "500: a xxx"),
     ],
 )
 def test_another_answer_is_one_line(
@@ -133,6 +141,7 @@ def test_another_answer_is_one_line(
     with pytest.raises(ConfigError, match=says) as caught:
         run("show", "--url", server.url)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_no_answer_is_one_line(server: StubServer) -> None:
