@@ -51,7 +51,7 @@ def load_model(
     if not (folder / "config.json").is_file():
         raise ConfigError(f"model {folder}: no config.json there")
     attention.register()
-    transformers_logging.disable_progress_bar()  # the caller reports stages
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # stages are told
     try:
         config = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=trust_remote_code
