@@ -26,6 +26,10 @@ class ServeProcess:
     log: Path
     port: int
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def says(self, pattern: str) -> "re.Match[str] | None":
         return re.search(pattern, self.log.read_text())
 

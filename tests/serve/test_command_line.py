@@ -14,6 +14,8 @@ import pytest
 from tests.serve.conftest import WAIT_S, eventually
 from tests.serve.serve_process import ServeProcess
 
+MANY_TOKENS = 1500
+
 
 @pytest.fixture
 def serve(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[Any]:
@@ -45,6 +47,49 @@ def test_it_comes_up_answers_and_goes_at_one_ctrl_c(serve: Any) -> None:
     assert running.exit_code() == 0, running.log.read_text()
     assert "Traceback" not in running.log.read_text()
     eventually(lambda: running.survivors() == [], "no process is left")
+
+
+@pytest.mark.parametrize("to_group", [True, False])
+def test_a_stream_ends_by_itself_after_a_ctrl_c(serve: Any, to_group: bool) -> None:
+    running: ServeProcess = serve(
+        replicas={"num_cpus": 0.5, "graceful_shutdown_timeout_s": WAIT_S},
+    )
+    eventually(lambda: running.has_said("Ready after"), "it is ready")
+    body = {"model": "tiny", "prompt": "Once", "max_tokens": MANY_TOKENS, "stream": True}
+    with httpx.stream("POST", f"{running.url}/v1/completions", json=body, timeout=WAIT_S) as answer:
+        lines = (line for line in answer.iter_lines() if line)
+        next(lines)
+        if to_group:
+            os.killpg(running.process.pid, signal.SIGINT)
+        else:
+            os.kill(running.process.pid, signal.SIGINT)
+        eventually(lambda: running.has_said("Stopping; requests in flight may finish"), "it stops")
+        *_, last, done = lines
+    assert done == "data: [DONE]"
+    choice = json.loads(last.removeprefix("data: "))["choices"][0]
+    assert choice["finish_reason"] == "length"
+    assert running.exit_code() == 0, running.log.read_text()
+    assert "Traceback" not in running.log.read_text()
+    eventually(lambda: running.survivors() == [], "no process is left")
+
+
+def test_the_death_of_the_proxy_is_told(serve: Any) -> None:
+    running: ServeProcess = serve()
+    eventually(lambda: running.has_said("Ready after"), "it is ready")
+    (proxy,) = [pid for pid in running.survivors() if b"ProxyActor" in command_line(pid)]
+    # Serve starts another one as soon as it misses this one: stopped, it is only silent.
+    os.kill(proxy, signal.SIGSTOP)
+    eventually(lambda: running.has_said("Not healthy: the HTTP endpoint .* does not answer"), "it")
+    os.kill(proxy, signal.SIGCONT)
+    eventually(lambda: running.has_said("Healthy again"), "it is healthy")
+    assert running.process.poll() is None, running.log.read_text()
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.mark.parametrize(

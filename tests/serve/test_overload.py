@@ -1,0 +1,67 @@
+"""A replica whose engine is full: refusals in OpenAI's format, and control routes that answer."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.serve.conftest import CONTEXT_TOKENS, WAIT_S, eventually
+from tests.serve.serve_process import ServeProcess
+
+NUM_RUNNING = 2
+NUM_WAITING = 260
+NUM_TOO_MANY = 100
+"""More than the requests that a replica takes besides those of its engine."""
+NUM_SURELY_REFUSED = 80
+"""The others may take the places of requests that have ended meanwhile."""
+
+BODY = {"model": "tiny", "prompt": "Once", "max_tokens": CONTEXT_TOKENS, "stream": True}
+
+
+@pytest.fixture
+def url(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[str]:
+    limits = {"max_num_seqs": NUM_RUNNING, "max_num_waiting": NUM_WAITING}
+    settings = {**tiny_settings, "engine": {**tiny_settings["engine"], **limits}}
+    running = ServeProcess.start(tmp_path, settings)
+    try:
+        eventually(lambda: running.has_said("Ready after"), "it is ready")
+        yield running.url
+    finally:
+        running.kill()
+
+
+def test_a_full_engine_refuses_and_still_answers_about_itself(url: str) -> None:
+    asyncio.run(overload(url))
+
+
+async def overload(url: str) -> None:
+    unlimited = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=WAIT_S, limits=unlimited) as client:
+
+        async def ask() -> httpx.Response:
+            return await client.post("/v1/completions", json=BODY)
+
+        async def num_in_flight() -> int:
+            engine = (await client.get("/health")).raise_for_status().json()["engine"]
+            return int(engine["num_running"]) + int(engine["num_waiting"])
+
+        tasks = [asyncio.create_task(ask()) for _ in range(NUM_RUNNING + NUM_WAITING)]
+        async with asyncio.timeout(WAIT_S):
+            while await num_in_flight() < NUM_RUNNING + NUM_WAITING:
+                pass  # each question waits for its answer
+        burst = [asyncio.create_task(ask()) for _ in range(NUM_TOO_MANY)]
+        (await client.get("/health")).raise_for_status()
+        (await client.get("/v1/models")).raise_for_status()
+        (await client.put("/policy", json={"policy": "off"})).raise_for_status()
+        for answered in islice(asyncio.as_completed(burst), NUM_SURELY_REFUSED):
+            answer = await answered
+            assert answer.status_code == 503
+            assert answer.headers["Retry-After"] == "1"
+            assert answer.json()["error"]["code"] == "engine_full"
+        for task in (*tasks, *burst):
+            task.cancel()
+        await asyncio.gather(*tasks, *burst, return_exceptions=True)
