@@ -8,8 +8,8 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from deployments.quoting import shown
 from engine.errors import ConfigError
+from policy.quoting import shown
 
 _EXPECTATIONS = {
     "int_type": "a whole number",

@@ -4,15 +4,15 @@ import logging
 import os
 import socket
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from deployments.config import AppConfig, ServerSection
-from deployments.quoting import shown
 from deployments.reach import http_answers, require_ray
 from engine.errors import ConfigError, PacelineError
+from policy.quoting import shown
 
 if TYPE_CHECKING:
     from ray.serve.schema import ApplicationStatusOverview
@@ -82,6 +82,12 @@ class Launcher:
         self._config = config
         self._address = address
         self._ray_started = False
+        self._deployed = False
+
+    @property
+    def address(self) -> str | None:
+        """Of the cluster that was joined; None for a Ray of our own."""
+        return self._address
 
     def start_ray(self) -> None:
         """Start a Ray of our own (seconds), or connect to a cluster. Raises ConfigError."""
@@ -102,6 +108,9 @@ class Launcher:
         except Exception as error:
             raise StartFailed(f"Ray did not start: {last_line(str(error))}") from error
         self._ray_started = True
+        if self._address is None:
+            # In a cluster of others, more machines may come; here what is missing stays missing.
+            self._require_resources(ray.cluster_resources())  # type: ignore[no-untyped-call]
 
     def start_serve(self) -> None:
         """Start Serve's controller and HTTP proxy."""
@@ -119,12 +128,21 @@ class Launcher:
         )
 
     def deploy(self) -> None:
-        """Ask Serve for the application; `state` tells how it comes along."""
+        """Ask Serve for the application; `state` tells how it comes along.
+
+        Raises ConfigError when the cluster runs one of that name, which is somebody's.
+        """
         from ray import serve
         from ray.serve.schema import LoggingConfig
 
         from deployments.app import build_application
 
+        if self.application() is not None:
+            raise ConfigError(
+                f"--address: an application named {APP_NAME!r} runs there already; delete it "
+                "first, or change it with `serve deploy`"
+            )
+        self._deployed = True
         application = build_application(self._config, max_constructor_retries=1)
         quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
         serve.run_many(
@@ -204,11 +222,23 @@ class Launcher:
         import ray
         from ray import serve
 
-        if self._address is not None:
+        if self._address is not None and self._deployed:
             with suppress(Exception):
                 serve.delete(APP_NAME, _blocking=False)
         ray.shutdown()
         self._ray_started = False
+
+    def _require_resources(self, available: Mapping[str, float]) -> None:
+        """Raise ConfigError for replicas that Ray could never place, instead of waiting for it."""
+        replicas = self._config.replicas
+        for resource, each in (("CPU", replicas.num_cpus), ("GPU", replicas.num_gpus)):
+            reserved = each * replicas.num_replicas
+            if reserved > available.get(resource, 0.0):
+                raise ConfigError(
+                    f"replicas: {replicas.num_replicas} x {each:g} {resource}s are reserved "
+                    f"(num_replicas, num_{resource.lower()}s); this machine has "
+                    f"{available.get(resource, 0.0):g}"
+                )
 
     def _replica_stages(self) -> list[str]:
         from cluster.policy_client import describe_from_outside

@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from deployments.config import ServerSection
-from deployments.quoting import shown
 from engine.errors import ConfigError
+from policy.quoting import shown
 
 CONNECT_S: Final = 4.0
 RAY_ANSWER_S: Final = 15.0

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from policy.quoting import shown
 from policy.table import MAX_DRAFT_LEN, UNBOUNDED_BATCH_SIZE, fixed_rungs, rungs_from
 
 PolicyMode = Literal["off", "fixed", "table"]
@@ -14,8 +14,6 @@ PolicyMode = Literal["off", "fixed", "table"]
 ALLOWED = "off, {fixed: K} or {table: {batch: length, ...}}"
 MAX_RUNGS = 64
 """More than anybody measures; it bounds what the board keeps and every replica is sent."""
-SHOWN_CHARACTERS = 80
-"""Longest rendering of a refused value in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +76,6 @@ def parse_choice(value: object) -> PolicyChoice:
         if key == "table":
             return _table(setting)
     raise ValueError(f"must be {ALLOWED}, got {shown(value)}")
-
-
-def shown(value: object) -> str:
-    """`value` as Python writes it, in one line of at most SHOWN_CHARACTERS.
-
-    It may be as large and as deep as a whole document: it is cut before it is written.
-    """
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = short.maxlong = SHOWN_CHARACTERS
-    short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = SHOWN_CHARACTERS // 3
-    short.maxdict = SHOWN_CHARACTERS // 6
-    try:
-        text = short.repr(value)
-    except ValueError:  # Python writes no number of more than some thousand digits
-        return "a value with too many digits"
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
 
 
 def _table(setting: object) -> PolicyChoice:

@@ -21,6 +21,8 @@ class LoadingProgress:
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
+            # Standard output is not ours to wrap: while Ray starts, it leads nowhere.
+            redirect_stdout=False,
             disable=not self._console.is_terminal,
         )
         self._task: TaskID = self._bar.add_task("")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import ConfigError
-from policy.choice import parse_choice, shown
+from policy.choice import parse_choice
+from policy.quoting import shown
 from policy.table import UNBOUNDED_BATCH_SIZE
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ def _run(config: "AppConfig", launcher: "Launcher") -> int:
             with progress.shown():
                 ready = _start(launcher, signals, progress)
             if ready:
-                progress.say(_ready_lines(config, progress.elapsed_s))
+                progress.say(_ready_lines(config, progress.elapsed_s, launcher.address))
                 _watch(launcher, signals, progress)
                 _drain(config, launcher, signals)
             return 0 if ready else INTERRUPTED
@@ -133,14 +133,22 @@ def _drain(config: "AppConfig", launcher: "Launcher", signals: "StopSignals") ->
             launcher.drain()
 
 
-def _ready_lines(config: "AppConfig", elapsed_s: float) -> str:
+def _ready_lines(config: "AppConfig", elapsed_s: float, address: str | None) -> str:
+    from deployments.reach import http_answers
+
     server = config.server
+    ready = f"Ready after {elapsed_s:.0f} s"
+    serves = f"serves {config.model_name}, policy {choice_in_words(config.initial_policy)}"
+    if address is not None and not http_answers(server):
+        return (
+            f"{ready}: the cluster at {address} {serves}. Its Serve listens where it was told to "
+            f"when it was started; that is not {server.host}, port {server.port}."
+        )
     host = f"[{server.host}]" if ":" in server.host else server.host
     url = f"http://{host}:{server.port}"
     body = {"model": config.model_name, "messages": [{"role": "user", "content": "Hello!"}]}
     return (
-        f"Ready after {elapsed_s:.0f} s: {url} serves {config.model_name}, "
-        f"policy {choice_in_words(config.initial_policy)}. Try:\n"
+        f"{ready}: {url} {serves}. Try:\n"
         f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' "
         f"-d {shlex.quote(json.dumps(body))}"
     )

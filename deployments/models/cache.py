@@ -18,8 +18,8 @@ from deployments.models.build import build_embedded
 from deployments.models.catalog import EmbeddedModel
 from deployments.models.manifest import find_damage, sync_folder, write_manifest
 from deployments.models.progress import Progress, Silent
-from deployments.quoting import LONGEST_PATH, shown
 from engine.errors import ConfigError
+from policy.quoting import SHOWN_PATH_CHARACTERS, shown
 
 Build = Callable[[EmbeddedModel, Path, Path, Progress], None]
 """(model, scratch folder, folder to fill, progress)."""
@@ -32,7 +32,7 @@ def default_home() -> Path:
         return Path(named).expanduser().absolute()
     except RuntimeError:
         raise ConfigError(
-            f"PACELINE_HOME must be a folder, got {shown(named, LONGEST_PATH)}, "
+            f"PACELINE_HOME must be a folder, got {shown(named, SHOWN_PATH_CHARACTERS)}, "
             "whose ~ names no home folder"
         ) from None
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from deployments.models.cache import ModelCache
 from deployments.models.catalog import EMBEDDED
 from deployments.models.hub import download
-from deployments.quoting import LONGEST_PATH, shown
 from engine.errors import ConfigError
+from policy.quoting import SHOWN_PATH_CHARACTERS, shown
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -35,15 +35,15 @@ def resolve_model(
     if folder is not None:
         if not (folder / "config.json").is_file():
             raise ConfigError(
-                f"{key}: folder {shown(name_or_path, LONGEST_PATH)} holds no config.json"
+                f"{key}: folder {shown(name_or_path, SHOWN_PATH_CHARACTERS)} holds no config.json"
             )
         return folder
     if _HUB_NAME.fullmatch(name_or_path) and not name_or_path.startswith("."):
         return download(name_or_path, key)
     if name_or_path.startswith((".", "/", "~")):
-        raise ConfigError(f"{key}: there is no folder {shown(name_or_path, LONGEST_PATH)}")
+        raise ConfigError(f"{key}: there is no folder {shown(name_or_path, SHOWN_PATH_CHARACTERS)}")
     raise ConfigError(
-        f"{key}: {shown(name_or_path, LONGEST_PATH)} is no embedded model "
+        f"{key}: {shown(name_or_path, SHOWN_PATH_CHARACTERS)} is no embedded model "
         f"({', '.join(EMBEDDED)}), no folder, and no hub name of the form org/name"
     )
 
@@ -71,10 +71,10 @@ def _folder(name_or_path: str, key: str) -> Path | None:
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "there is no such user"
         raise ConfigError(
-            f"{key}: can't look into {shown(name_or_path, LONGEST_PATH)}: {reason}"
+            f"{key}: can't look into {shown(name_or_path, SHOWN_PATH_CHARACTERS)}: {reason}"
         ) from None
     if exists:
         raise ConfigError(
-            f"{key}: {shown(name_or_path, LONGEST_PATH)} is a file; a model is a folder"
+            f"{key}: {shown(name_or_path, SHOWN_PATH_CHARACTERS)} is a file; a model is a folder"
         )
     return None

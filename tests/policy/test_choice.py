@@ -1,6 +1,7 @@
 import pytest
 
-from policy.choice import MAX_RUNGS, SHOWN_CHARACTERS, parse_choice, shown
+from policy.choice import MAX_RUNGS, parse_choice
+from policy.quoting import SHOWN_CHARACTERS, shown
 from policy.table import UNBOUNDED_BATCH_SIZE
 
 
