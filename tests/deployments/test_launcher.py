@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from deployments.config import ServerSection, parse_config
-from deployments.launcher import last_line, require_free_port, set_environment
+from deployments.launcher import Launcher, last_line, require_free_port, set_environment
 from engine.errors import ConfigError
 
 
@@ -64,3 +64,22 @@ def test_a_model_that_is_missing_is_found_out_early(tmp_path: Path) -> None:
 def test_the_last_line_of_a_traceback_is_its_error() -> None:
     assert last_line("Traceback:\n  File x\nValueError: too bad.\n\n") == "ValueError: too bad"
     assert last_line("") == "unknown reason"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "refusal"),
+    [
+        ({"num_replicas": 2}, None),
+        ({"num_replicas": 3}, r"3 x 1 CPUs are reserved \(num_replicas, num_cpus\).* has 2"),
+        ({"num_gpus": 1.0}, r"1 x 1 GPUs are reserved .* has 0"),
+    ],
+)
+def test_replicas_that_never_fit_are_refused(
+    replicas: dict[str, float], refusal: str | None
+) -> None:
+    launcher = Launcher(parse_config({"replicas": replicas}, "test"), address=None)
+    if refusal is None:
+        launcher._require_resources({"CPU": 2.0})
+        return
+    with pytest.raises(ConfigError, match=refusal):
+        launcher._require_resources({"CPU": 2.0})
