@@ -216,7 +216,12 @@ def _arguments() -> argparse.Namespace:
         default=DEFAULT_PROMPTS / "mt_bench_80.jsonl",
         help="JSONL with `turns`; the first turn of each line is used",
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not args.prompts.is_file():
+        parser.error(f"--prompts: there is no file {args.prompts}; name a JSONL file with `turns`")
+    if args.repeats < 1:
+        parser.error(f"--repeats must be at least 1, got {args.repeats}")
+    return args
 
 
 if __name__ == "__main__":
