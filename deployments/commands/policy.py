@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 TIMEOUT_S = 30.0
+TAKEN_OVER_S = 3.0
+"""A replica between two steps reports within a fraction of this."""
+POLL_S = 0.1
 MAX_REASON_CHARACTERS = 400
 """How much is shown of another server's error message."""
 
@@ -36,12 +39,25 @@ def set_(
     mode: Annotated[str, typer.Argument(metavar="off|fixed|table")],
     value: Annotated[
         str | None,
-        typer.Argument(metavar="[K|'BATCH:LENGTH,...']", help="For fixed: 4. For table: 1:5,8:2."),
+        typer.Argument(metavar="K|'BATCH:LENGTH,...'", help="For fixed: 4. For table: 1:5,8:2."),
     ] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Set the policy: off, fixed K, or table '1:5,4:3,16:1'."""
-    _print(_ask("PUT", url, {"policy": read_policy(mode, value)}))
+    _print(_taken_over(url, _ask("PUT", url, {"policy": read_policy(mode, value)})))
+
+
+def _taken_over(url: str, described: dict[str, Any]) -> dict[str, Any]:
+    """The answer once every replica reports the table in force, or after a short while."""
+    version = described["table"]["version"]
+    deadline_s = time.monotonic() + TAKEN_OVER_S
+    while (
+        any(replica["version_in_force"] < version for replica in described["replicas"])
+        and time.monotonic() < deadline_s
+    ):
+        time.sleep(POLL_S)
+        described = _ask("GET", url)
+    return described
 
 
 def read_policy(mode: str, value: str | None) -> str | dict[str, Any]:

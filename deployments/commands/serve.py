@@ -26,7 +26,7 @@ TEAR_DOWN_S = 15.0
 def serve(
     config_file: Annotated[
         Path | None,
-        typer.Argument(metavar="[CONFIG.yaml]", help="Settings; without it, the defaults."),
+        typer.Argument(metavar="CONFIG.yaml", help="Settings; without it, the defaults."),
     ] = None,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port to listen on [default: 8000].")

@@ -32,12 +32,18 @@ class StubHandler(BaseHTTPRequestHandler):
     server: StubServer
 
     def do_GET(self) -> None:
-        self._send(200, json.dumps(self.server.board.describe()).encode())
+        self._describe()
+        # Reported after the answer: the replica takes a table over a little later.
+        version = self.server.board.published.table.version
+        self.server.board.observe("h3k9x2ab", StatsWindow(table_version=version))
 
     def do_PUT(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.board.set_by_hand(parse_choice(body["policy"]))
-        self.do_GET()
+        self._describe()
+
+    def _describe(self) -> None:
+        self._send(200, json.dumps(self.server.board.describe()).encode())
 
     def _send(self, status: int, body: bytes) -> None:
         status, body = self.server.answer or (status, body)
@@ -91,6 +97,7 @@ def test_set_changes_the_table(server: StubServer) -> None:
     shown = run("set", "table", "1:5,4:3,16:1", "--url", f"{server.url}/")
     assert server.board.published.table.rungs == ((1, 5), (4, 3), (16, 1))
     assert "version 3, set by hand" in shown
+    assert shown.count("version 3") == 2, "the replica's version is the one that was set"
     assert "any" in run("set", "off", "--url", server.url)
     assert server.board.describe()["table"]["mode"] == "off"
 
