@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,15 @@ def test_kill_leaves_nothing_broken_and_the_next_run_cleans_up(tmp_path: Path, s
     assert_nothing_but(tmp_path, "fake")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
     def interrupted(model: EmbeddedModel, scratch: Path, into: Path, progress: Progress) -> None:
         build(model, scratch, into, progress)
