@@ -9,7 +9,6 @@ generate() --- Add, Abort, SetTable ---> commands, between two steps
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -64,7 +63,6 @@ class EngineLoop:
         self._streams: dict[str, _Stream] = {}  # engine thread only
         self._window = StatsWindow()  # under _wake
         self._status = engine.status()
-        self._busy_since_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -116,11 +114,6 @@ class EngineLoop:
             window, self._window = self._window, StatsWindow()
             window.table_version = self._status.table_version
         return window
-
-    def seconds_in_step(self) -> float:
-        """How long the step in progress has been running; 0 between steps."""
-        since = self._busy_since_s
-        return 0.0 if since is None else time.monotonic() - since
 
     def check_health(self) -> None:
         """Raises EngineDead when a step failed or the thread is gone."""
@@ -191,9 +184,7 @@ class EngineLoop:
             _deliver([(stream, ACCEPTED)])
 
     def _step(self) -> None:
-        self._busy_since_s = time.monotonic()
         deltas = self._engine.step()
-        self._busy_since_s = None
         window = self._engine.drain_stats()
         with self._wake:
             self._window.merge(window)

@@ -62,10 +62,6 @@ class SpeculationTable:
         return SpeculationTable(version=version, rungs=self.rungs)
 
 
-OFF = SpeculationTable(version=0, rungs=())
-"""Never drafts."""
-
-
 def fixed_rungs(draft_len: int) -> tuple[tuple[int, int], ...]:
     """Rungs that use one draft length at every batch size."""
     return ((UNBOUNDED_BATCH_SIZE, draft_len),) if draft_len else ()
