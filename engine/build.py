@@ -14,6 +14,7 @@ from engine.drafters.model import ModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.errors import ConfigError
 from engine.executor import LocalExecutor
+from engine.grammar import GrammarCompiler
 from engine.kv_cache import KVCache, LayerShape, bytes_per_block
 from engine.linear import can_pack
 from engine.model import (
@@ -76,14 +77,16 @@ def build_engine(
                 f"engine.max_model_len is {config.max_model_len}; the model's limit is {limit}"
             )
         limit = config.max_model_len
+    vocab, eos = vocab_size(models[0]), eos_token_ids(config.model, models[0])
     return Engine(
         config,
         executor=LocalExecutor(runners[0]),
         drafter=_drafter(config, models, runners),
         num_blocks=num_blocks,
         max_model_len=limit,
-        vocab_size=vocab_size(models[0]),
-        eos_token_ids=eos_token_ids(config.model, models[0]),
+        vocab_size=vocab,
+        eos_token_ids=eos,
+        grammars=GrammarCompiler(config.model, vocab, eos),
         table=table,
     )
 

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
 
 from engine.blocks import BlockPool
@@ -9,7 +10,8 @@ from engine.config import EngineConfig
 from engine.drafters.base import Drafter
 from engine.errors import EngineFull, PromptTooLong, RequestError
 from engine.executor import Executor
-from engine.plan import Draft, StepPlan
+from engine.grammar import GrammarCompiler
+from engine.plan import Draft, SeqSlice, StepPlan, StepResult
 from engine.request import Request, TokenDelta
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
@@ -46,6 +48,7 @@ class Engine:
         max_model_len: int,
         vocab_size: int,
         eos_token_ids: frozenset[int],
+        grammars: GrammarCompiler,
         table: SpeculationTable,
     ) -> None:
         self.max_model_len = min(max_model_len, num_blocks * config.block_size)
@@ -54,6 +57,8 @@ class Engine:
         self.eos_token_ids = eos_token_ids
         # Requests wait for the next step even when there is room, so both count together.
         self._max_in_flight = config.max_num_seqs + config.max_num_waiting
+        self.grammars = grammars
+        """Thread-safe: whoever compiles a grammar here first spares the engine's thread the time."""
         self._executor = executor
         self._drafter = drafter
         self._table = table
@@ -63,41 +68,64 @@ class Engine:
             max_num_seqs=config.max_num_seqs,
             max_step_tokens=config.max_step_tokens,
             max_draft_len=config.max_draft_len,
-            eos_token_ids=eos_token_ids,
         )
         self._stats = StatsWindow(table_version=table.version)
         self._steps = 0
 
-    def add(self, request: Request) -> None:
-        """Queue a request, or change nothing and raise EngineFull, PromptTooLong, RequestError."""
-        prompt = request.prompt_token_ids
+    def add(self, *requests: Request) -> None:
+        """Queue requests, all or none.
+
+        Raises EngineFull, PromptTooLong, RequestError or GrammarError, and has changed nothing.
+        """
+        in_flight = self._scheduler.num_running + self._scheduler.num_waiting
+        if in_flight + len(requests) > self._max_in_flight:
+            raise EngineFull(
+                f"{in_flight} requests are running or waiting already, and the limit is "
+                f"{self._max_in_flight}"
+            )
+        sequences: list[Sequence] = []
+        for request in requests:
+            if any(seq.request_id == request.request_id for seq in sequences):
+                raise RequestError("request_id", f"request_id {request.request_id!r} stands twice")
+            sequences.append(self._sequence(request))
+        for seq in sequences:
+            self._scheduler.add(seq)
+
+    def _sequence(self, request: Request) -> Sequence:
+        prompt, sampling = request.prompt_token_ids, request.sampling
         if request.request_id in self._scheduler:
             raise RequestError("request_id", f"request_id {request.request_id!r} is in flight")
         if not prompt:
             raise RequestError("prompt", "prompt must hold at least one token, got none")
-        if bad := next((t for t in prompt if not 0 <= t < self.vocab_size), None):
-            raise RequestError(
-                "prompt",
-                f"prompt token {bad} is outside the vocabulary of {self.vocab_size} tokens",
-            )
+        self._check_ids("prompt", prompt)
+        self._check_ids("stop_token_ids", sampling.stop_token_ids)
+        self._check_ids("logit_bias", [token for token, _ in sampling.logit_bias])
+        for word in sampling.bad_words:
+            self._check_ids("bad_words", word)
         if len(prompt) >= self.max_model_len:
             raise PromptTooLong(
                 "prompt",
                 f"the prompt has {len(prompt)} tokens; with at least one new token the context "
                 f"limit of {self.max_model_len} tokens would be exceeded",
             )
-        in_flight = self._scheduler.num_running + self._scheduler.num_waiting
-        if in_flight >= self._max_in_flight:
-            raise EngineFull(f"{in_flight} requests are running or waiting already")
-        seed = request.sampling.seed
-        self._scheduler.add(
-            Sequence(
-                request=request,
-                seed=secrets.randbits(63) if seed is None else seed,
-                max_len=min(len(prompt) + request.sampling.max_tokens, self.max_model_len),
-                tokens=list(prompt),
-            )
+        eos = frozenset[int]() if sampling.ignore_eos else self.eos_token_ids
+        return Sequence(
+            request=request,
+            seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
+            max_len=min(len(prompt) + sampling.max_tokens, self.max_model_len),
+            tokens=list(prompt),
+            stop_ids=eos | frozenset(sampling.stop_token_ids),
+            grammar=None if sampling.grammar is None else self.grammars.cursor(sampling.grammar),
         )
+
+    def _check_ids(self, field: str, token_ids: ReadOnly[int]) -> None:
+        for token in token_ids:
+            if not 0 <= token < self.vocab_size:
+                raise RequestError(
+                    field,
+                    f"{field} holds token {token}, which is outside the vocabulary of "
+                    f"{self.vocab_size} tokens",
+                )
 
     def abort(self, request_id: str) -> bool:
         """Forget a request and free its blocks; False if it is not in flight."""
@@ -125,12 +153,15 @@ class Engine:
         drafts, draft_seconds = self._propose(plan)
         result = self._executor.execute(plan, drafts)
         deltas = self._scheduler.commit(plan, drafts, result)
-        self._record(plan, deltas, draft_seconds, result.target_seconds)
+        self._record(plan, deltas, draft_seconds, result)
         return deltas
 
     def _propose(self, plan: StepPlan) -> tuple[list[Draft], float]:
         started = time.perf_counter()
-        drafts = self._drafter.propose(plan.slices)
+        drafts = [
+            _within_grammar(part, draft)
+            for part, draft in zip(plan.slices, self._drafter.propose(plan.slices), strict=True)
+        ]
         return drafts, time.perf_counter() - started
 
     def _record(
@@ -138,14 +169,17 @@ class Engine:
         plan: StepPlan,
         deltas: list[TokenDelta],
         draft_seconds: float,
-        target_seconds: float,
+        result: StepResult,
     ) -> None:
         self._steps += 1
         self._stats.steps += 1
         self._stats.steps_without_draft += plan.draft_len == 0
         self._stats.draft_seconds += draft_seconds
-        self._stats.target_seconds += target_seconds
+        self._stats.target_seconds += result.target_seconds
+        self._stats.verify_seconds += result.verify_seconds
         for delta in deltas:
+            if not delta.token_ids:
+                continue  # only prompt logprobs, or an error
             self._stats.record_round(delta.num_drafted, delta.num_accepted, len(delta.token_ids))
 
     def drain_stats(self) -> StatsWindow:
@@ -172,3 +206,11 @@ class Engine:
 
     def close(self) -> None:
         self._executor.close()
+
+
+def _within_grammar(part: SeqSlice, draft: Draft) -> Draft:
+    """The draft up to where the request's grammar refuses it: the rest would be for nothing."""
+    if part.grammar is None or not draft.token_ids:
+        return draft
+    num_valid = part.grammar.valid_len(part.output(), draft.token_ids)
+    return Draft(draft.token_ids[:num_valid], draft.num_computed)

@@ -4,6 +4,7 @@ PacelineError
 ├── ConfigError          the configuration can't be honoured (also: a model that doesn't load)
 ├── RequestError         the request can't be honoured; `field` names the offending parameter
 │   └── PromptTooLong    prompt leaves no room for a token within the context limit
+├── GrammarError         a grammar can't be compiled, or its text can't go on
 ├── EngineFull           the waiting queue is at its limit; try again later
 └── EngineDead           a step failed; the engine takes no more work
 """
@@ -32,6 +33,10 @@ class RequestError(PacelineError):
 
 class PromptTooLong(RequestError):
     """The prompt leaves no room for even one token within the context limit."""
+
+
+class GrammarError(PacelineError):
+    """A grammar can't be compiled, or a text can't go on under it. The message is one line."""
 
 
 class EngineFull(PacelineError):

@@ -33,13 +33,18 @@ class LocalExecutor:
                     token_ids=[*part.tokens[part.start : part.end], *draft.token_ids],
                     start=part.start,
                     block_ids=part.block_ids,
-                    num_logits=len(draft.token_ids) + 1 if part.samples else 0,
+                    num_logits=part.end - part.logits_from + len(draft.token_ids),
                 )
                 for part, draft in zip(plan.slices, drafts, strict=True)
             ]
         )
-        new_tokens = verify(plan.slices, drafts, logits)
-        return StepResult(new_tokens, target_seconds=time.perf_counter() - started)
+        computed = time.perf_counter()
+        slices = verify(plan.slices, drafts, logits)
+        return StepResult(
+            slices,
+            target_seconds=computed - started,
+            verify_seconds=time.perf_counter() - computed,
+        )
 
     def close(self) -> None:
         pass

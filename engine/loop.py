@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from engine.core import Engine, EngineStatus
 from engine.errors import EngineDead, PacelineError
-from engine.request import Request, TokenDelta
+from engine.request import FinishReason, GrammarSpec, Request, TokenDelta
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
 
@@ -36,14 +36,15 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Add:
-    request: Request
+    requests: tuple[Request, ...]
     stream: _Stream
 
 
 @dataclass(frozen=True, slots=True)
 class _Abort:
     request_id: str
-    stream: _Stream
+    stream: _Stream | None
+    """The stream that gave the request up; None: whichever it has, which is to be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +79,38 @@ class EngineLoop:
 
     # ---- asyncio side
 
-    async def generate(self, request: Request) -> AsyncGenerator[TokenDelta, None]:
-        """The request's deltas, one a step, the last with a finish reason.
+    async def generate(self, *requests: Request) -> AsyncGenerator[TokenDelta, None]:
+        """The requests' deltas, one a step each, the last of each with a finish reason.
 
-        Raises EngineFull, RequestError or EngineDead before the first delta, EngineDead also later.
-        Closing or cancelling the iterator aborts the request: its blocks are free a step later.
+        All requests are taken, or none: raises EngineFull, RequestError, GrammarError or EngineDead
+        before the first delta, EngineDead also later. Closing or cancelling the iterator aborts
+        those that have not ended: their blocks are free a step later.
         """
         stream = _Stream(asyncio.get_running_loop())
-        self._post(_Add(request, stream))
-        ended = False
+        self._post(_Add(requests, stream))
+        open_ids = {request.request_id for request in requests}
         try:
-            while not ended:
+            while open_ids:
                 item = await stream.queue.get()
                 if isinstance(item, PacelineError):
-                    ended = True
+                    open_ids.clear()
                     raise item
                 if isinstance(item, TokenDelta):
-                    ended = item.finish_reason is not None
+                    if item.finish_reason is not None:
+                        open_ids.discard(item.request_id)
                     yield item
         finally:
-            if not ended:
-                self._post(_Abort(request.request_id, stream))
+            for request_id in open_ids:
+                self._post(_Abort(request_id, stream))
+
+    def abort(self, request_id: str) -> None:
+        """End one request of those that a `generate` is waiting for, which is told so. Harmless
+        when it has ended."""
+        self._post(_Abort(request_id, None))
+
+    def compile_grammar(self, spec: GrammarSpec) -> None:
+        """Have a grammar ready for a request to come. May take a while; raises GrammarError."""
+        self._engine.grammars.compile(spec)
 
     def set_table(self, table: SpeculationTable) -> None:
         """Put `table` in force between two steps."""
@@ -163,25 +175,31 @@ class EngineLoop:
     def _apply_commands(self) -> None:
         while self._commands:
             match self._commands.popleft():
-                case _Add(request, stream):
-                    self._add(request, stream)
+                case _Add(requests, stream):
+                    self._add(requests, stream)
                 case _Abort(request_id, stream):
-                    # A request that was refused for its id must not take down its namesake.
-                    if self._streams.get(request_id) is stream:
-                        del self._streams[request_id]
-                        self._engine.abort(request_id)
+                    self._abort(request_id, stream)
                 case _SetTable(table):
                     self._engine.set_table(table)
         self._status = self._engine.status()
 
-    def _add(self, request: Request, stream: _Stream) -> None:
+    def _add(self, requests: tuple[Request, ...], stream: _Stream) -> None:
         try:
-            self._engine.add(request)
+            self._engine.add(*requests)
         except PacelineError as error:
             _deliver([(stream, error)])
         else:
-            self._streams[request.request_id] = stream
+            self._streams.update((request.request_id, stream) for request in requests)
             _deliver([(stream, ACCEPTED)])
+
+    def _abort(self, request_id: str, stream: _Stream | None) -> None:
+        # A request that was refused for its id must not take down its namesake.
+        if request_id not in self._streams or stream not in (None, self._streams[request_id]):
+            return
+        owner = self._streams.pop(request_id)
+        self._engine.abort(request_id)
+        if stream is None:
+            _deliver([(owner, TokenDelta(request_id, finish_reason=FinishReason.ABORT))])
 
     def _step(self) -> None:
         deltas = self._engine.step()
@@ -202,7 +220,8 @@ class EngineLoop:
             self._dead = error
             pending = [c.stream for c in self._commands if isinstance(c, _Add)]
             self._commands.clear()
-        _deliver([(stream, error) for stream in (*self._streams.values(), *pending)])
+        told = dict.fromkeys((*self._streams.values(), *pending))  # once, though it has several
+        _deliver([(stream, error) for stream in told])
         self._streams.clear()
 
 

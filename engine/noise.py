@@ -6,17 +6,31 @@ neighbours, preemption and replicas (drafter-invariant speculative decoding: Dal
 2024, arXiv 2408.07978), by the Gumbel-max trick: argmax_i(log p_i + g_i) is a sample of p.
 """
 
+from collections.abc import Sequence as ReadOnly
+
+import torch
 from torch import Tensor
 
 _MASK_64 = 2**64 - 1
 _LARGEST_UNIFORM = 1.0 - 2.0**-24
+LARGEST_GUMBEL = 22.2
+"""No noise is larger: -log(-log(1 - 2^-32)) is 22.18."""
+SMALLEST_GUMBEL = -2.9
+"""No noise is smaller: -log(-log(2^-24)) is -2.81."""
 
 
 def gumbel(seed: int, position: int, token_ids: Tensor) -> Tensor:
-    """Standard Gumbel noise, float32, of `token_ids` (int32, any shape) at one position."""
-    key = _splitmix64(_splitmix64(seed & _MASK_64) ^ (position & _MASK_64))
-    hashed = token_ids * _signed32((key >> 32) | 1)
-    hashed ^= _signed32(key & 0xFFFFFFFF)
+    """Standard Gumbel noise, float32, of `token_ids` (any integers and shape) at one position."""
+    return gumbel_at([(seed, position)], torch.zeros_like(token_ids, dtype=torch.long), token_ids)
+
+
+def gumbel_at(places: ReadOnly[tuple[int, int]], rows: Tensor, token_ids: Tensor) -> Tensor:
+    """The same at many positions: entry i is for `token_ids[i]` at (seed, position) `rows[i]`."""
+    keys = [_splitmix64(_splitmix64(s & _MASK_64) ^ (p & _MASK_64)) for s, p in places]
+    factors = torch.tensor([_signed32((key >> 32) | 1) for key in keys], dtype=torch.int32)
+    offsets = torch.tensor([_signed32(key & 0xFFFFFFFF) for key in keys], dtype=torch.int32)
+    hashed = token_ids.int() * factors.to(rows.device)[rows]
+    hashed ^= offsets.to(rows.device)[rows]
     _mix32(hashed)
     # 31 bits as a non-negative integer: float32 keeps its relative precision towards 0, where the
     # winner of the race among many tokens lies. The cap keeps every token's noise finite.

@@ -3,7 +3,8 @@
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
 
-from engine.request import SamplingParams
+from engine.grammar import GrammarCursor
+from engine.request import SamplingParams, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,8 @@ class SeqSlice:
     request_id: str
     tokens: ReadOnly[int]
     """All known tokens of the sequence; not to be changed by a reader."""
+    num_prompt: int
+    """How many of them are the prompt."""
     start: int
     """Position of the first token to compute."""
     num_tokens: int
@@ -24,13 +27,28 @@ class SeqSlice:
     """Tokens whose KV the draft model holds."""
     samples: bool
     """Whether the slice reaches the last known token, so that the target yields new ones."""
+    logits_from: int
+    """First position whose logits are wanted, `end` for none: those of the last known token where
+    the slice samples, and for prompt logprobs those of the prompt's tokens before it."""
     sampling: SamplingParams
     seed: int
+    stop_ids: frozenset[int]
+    """Tokens that end the sequence."""
+    grammar: GrammarCursor | None
 
     @property
     def end(self) -> int:
         """Position behind the last known token computed."""
         return self.start + self.num_tokens
+
+    @property
+    def num_prompt_logprobs(self) -> int:
+        """How many tokens of the prompt the slice's logits tell the log-probability of."""
+        return self.end - self.logits_from - self.samples
+
+    def output(self) -> list[int]:
+        """The new tokens so far, for a slice that samples."""
+        return list(self.tokens[self.num_prompt : self.end])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +76,24 @@ NO_DRAFT = Draft()
 
 
 @dataclass(frozen=True, slots=True)
+class SliceResult:
+    """The target's answer to one slice."""
+
+    new_tokens: tuple[int, ...] = ()
+    """Accepted draft tokens and the target's own next one; empty where the slice doesn't sample."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One for each new token, if the request asked for them."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    error: str | None = None
+    """Why the sequence cannot go on; there are no new tokens then."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """The target's answer, one entry per slice."""
 
-    new_tokens: tuple[tuple[int, ...], ...]
-    """Accepted draft tokens and the target's own next one; empty where the slice doesn't sample."""
+    slices: tuple[SliceResult, ...]
     target_seconds: float
+    """The target's forward."""
+    verify_seconds: float
+    """Choosing tokens and comparing drafts with them."""

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence as ReadOnly
 
 from engine.blocks import BlockPool
-from engine.plan import Draft, SeqSlice, StepPlan, StepResult
+from engine.plan import Draft, SeqSlice, SliceResult, StepPlan, StepResult
 from engine.request import FinishReason, TokenDelta
 from engine.sequence import Sequence
 from policy.table import SpeculationTable
@@ -26,13 +26,11 @@ class Scheduler:
         max_num_seqs: int,
         max_step_tokens: int,
         max_draft_len: int,
-        eos_token_ids: frozenset[int],
     ) -> None:
         self._pool = pool
         self._max_num_seqs = max_num_seqs
         self._max_step_tokens = max_step_tokens
         self._max_draft_len = max_draft_len
-        self._eos_token_ids = eos_token_ids
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []  # in order of admission
         self._by_id: dict[str, Sequence] = {}
@@ -150,17 +148,26 @@ class Scheduler:
             budget -= num_tokens
 
     def _slice(self, seq: Sequence, num_tokens: int, draft_len: int) -> SeqSlice:
+        end = seq.num_computed + num_tokens
+        samples = num_tokens == seq.num_pending
+        logits_from = end - samples
+        if seq.wants_prompt_logprobs:
+            logits_from = min(logits_from, max(seq.num_computed, seq.num_prompt_logprobs))
         return SeqSlice(
             request_id=seq.request_id,
             tokens=seq.tokens,
+            num_prompt=seq.num_prompt,
             start=seq.num_computed,
             num_tokens=num_tokens,
             block_ids=seq.block_ids,
             draft_len=draft_len,
             draft_computed=seq.draft_computed,
-            samples=num_tokens == seq.num_pending,
+            samples=samples,
+            logits_from=logits_from,
             sampling=seq.request.sampling,
             seed=seq.seed,
+            stop_ids=seq.stop_ids,
+            grammar=seq.grammar,
         )
 
     # ---- commit
@@ -170,44 +177,60 @@ class Scheduler:
     ) -> list[TokenDelta]:
         """Book a step. A rejected draft is forgotten by not counting it; its KV is overwritten."""
         deltas: list[TokenDelta] = []
-        for part, draft, new_tokens in zip(plan.slices, drafts, result.new_tokens, strict=True):
+        for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True):
             seq = self._by_id[part.request_id]
             seq.num_computed = part.end
-            if not part.samples:
-                continue
-            num_accepted = len(new_tokens) - 1
-            seq.num_computed += num_accepted
-            seq.draft_computed = max(
-                seq.draft_computed, min(draft.num_computed, part.end + num_accepted)
-            )
-            emitted, reason = self._append(seq, new_tokens)
-            if reason is not None:
+            seq.num_prompt_logprobs += len(outcome.prompt_logprobs)
+            if outcome.error is not None:
                 self._finish(seq)
-            deltas.append(
-                TokenDelta(
-                    request_id=seq.request_id,
-                    token_ids=emitted,
-                    finish_reason=reason,
-                    num_drafted=len(draft.token_ids),
-                    # Of what is emitted, the last token is the target's own.
-                    num_accepted=len(emitted) - 1,
+                deltas.append(
+                    TokenDelta(seq.request_id, (), FinishReason.ERROR, error=outcome.error)
                 )
-            )
+            elif part.samples:
+                deltas.append(self._advance(seq, part, draft, outcome))
+            elif outcome.prompt_logprobs:
+                deltas.append(
+                    TokenDelta(seq.request_id, (), prompt_logprobs=outcome.prompt_logprobs)
+                )
         return deltas
 
-    def _append(
-        self, seq: Sequence, new_tokens: ReadOnly[int]
-    ) -> tuple[tuple[int, ...], FinishReason | None]:
-        """Extend the sequence up to its end, wherever in the block that is."""
-        sampling = seq.request.sampling
-        eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids
-        for count, token in enumerate(new_tokens, start=1):
+    def _advance(
+        self, seq: Sequence, part: SeqSlice, draft: Draft, outcome: SliceResult
+    ) -> TokenDelta:
+        """Book the new tokens of one sequence, up to its end, wherever in the block that is."""
+        num_accepted = len(outcome.new_tokens) - 1
+        seq.num_computed += num_accepted
+        seq.draft_computed = max(
+            seq.draft_computed, min(draft.num_computed, part.end + num_accepted)
+        )
+        emitted: list[int] = []
+        reason = None
+        for token in outcome.new_tokens:
             seq.tokens.append(token)
-            if token in eos or token in sampling.stop_token_ids:
-                return tuple(new_tokens[:count]), FinishReason.STOP
-            if len(seq.tokens) >= seq.max_len:
-                return tuple(new_tokens[:count]), FinishReason.LENGTH
-        return tuple(new_tokens), None
+            emitted.append(token)
+            reason = self._end(seq, token)
+            if reason is not None:
+                self._finish(seq)
+                break
+        return TokenDelta(
+            request_id=seq.request_id,
+            token_ids=tuple(emitted),
+            finish_reason=reason,
+            num_drafted=len(draft.token_ids),
+            # Of what is emitted, the last token is the target's own.
+            num_accepted=len(emitted) - 1,
+            logprobs=outcome.logprobs[: len(emitted)],
+            prompt_logprobs=outcome.prompt_logprobs,
+            ends_with_stop_token=reason is not None and emitted[-1] in seq.stop_ids,
+        )
+
+    def _end(self, seq: Sequence, token: int) -> FinishReason | None:
+        """Why the sequence ends with `token`, its last; None if it goes on."""
+        if token in seq.stop_ids:
+            return FinishReason.STOP
+        if seq.grammar is not None and seq.grammar.has_ended(seq.output):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(seq.tokens) >= seq.max_len else None
 
     def _finish(self, seq: Sequence) -> None:
         self._running.remove(seq)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from engine.grammar import GrammarCursor
 from engine.request import Request
 
 
@@ -19,6 +20,11 @@ class Sequence:
     max_len: int
     """Number of tokens, prompt included, at which the sequence ends with reason "length"."""
     tokens: list[int]
+    stop_ids: frozenset[int] = frozenset()
+    """Tokens that end it."""
+    grammar: GrammarCursor | None = None
+    num_prompt_logprobs: int = 0
+    """Log-probabilities of prompt tokens that have been told."""
     block_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
     draft_computed: int = 0
@@ -28,9 +34,24 @@ class Sequence:
         return self.request.request_id
 
     @property
+    def num_prompt(self) -> int:
+        return len(self.request.prompt_token_ids)
+
+    @property
+    def output(self) -> list[int]:
+        """The new tokens so far."""
+        return self.tokens[self.num_prompt :]
+
+    @property
     def num_pending(self) -> int:
         """Known tokens whose KV the target has not computed yet; at least 1."""
         return len(self.tokens) - self.num_computed
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether some of the prompt's log-probabilities are still to be told."""
+        asked = self.request.sampling.prompt_logprobs is not None
+        return asked and self.num_prompt_logprobs < self.num_prompt - 1
 
     @property
     def is_decoding(self) -> bool:

@@ -20,6 +20,9 @@ class StatsWindow:
     """Entry i: drafts whose token at position i, and all before it, were kept."""
     draft_seconds: float = 0.0
     target_seconds: float = 0.0
+    """In the target's forward passes."""
+    verify_seconds: float = 0.0
+    """Choosing the target's tokens and comparing the drafts with them."""
 
     @property
     def drafted_tokens(self) -> int:
@@ -45,6 +48,7 @@ class StatsWindow:
         self.emitted_tokens += later.emitted_tokens
         self.draft_seconds += later.draft_seconds
         self.target_seconds += later.target_seconds
+        self.verify_seconds += later.verify_seconds
         _add(self.drafted_by_position, later.drafted_by_position)
         _add(self.accepted_by_position, later.accepted_by_position)
 

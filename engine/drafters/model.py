@@ -2,6 +2,11 @@
 
 from collections.abc import Sequence as ReadOnly
 
+from torch import Tensor
+
+from engine.adjust import adjusted
+from engine.errors import GrammarError
+from engine.place import Place
 from engine.plan import NO_DRAFT, Draft, SeqSlice
 from engine.runner import ModelRunner, RunnerInput
 from engine.sampling import choose_rows
@@ -88,10 +93,18 @@ class ModelDrafter:
         self, inputs: list[RunnerInput], parts: list[SeqSlice], drafted: list[list[int]]
     ) -> list[int]:
         logits = self._runner.forward(inputs)[:, : self._shared_vocab]
-        return choose_rows(
-            logits,
-            [
-                (part.sampling, part.seed, part.end + len(tokens))
-                for part, tokens in zip(parts, drafted, strict=True)
-            ],
-        )
+        places = [
+            Place(part, tuple(tokens)) for part, tokens in zip(parts, drafted, strict=True)
+        ]
+        masks = [self._mask(place) for place in places]
+        return choose_rows(adjusted(logits, places, masks), places)
+
+    def _mask(self, place: Place) -> Tensor | None:
+        grammar = place.part.grammar
+        if grammar is None:
+            return None
+        try:
+            mask = grammar.mask(place.output())
+        except GrammarError:
+            return None  # the guess will be refused; what is wrong is told by the target's pass
+        return None if mask is None else mask[: self._shared_vocab]
