@@ -58,7 +58,7 @@ class Engine:
         # Requests wait for the next step even when there is room, so both count together.
         self._max_in_flight = config.max_num_seqs + config.max_num_waiting
         self.grammars = grammars
-        """Thread-safe: whoever compiles a grammar here first spares the engine's thread the time."""
+        """Thread-safe: a grammar compiled here beforehand costs the engine's thread no time."""
         self._executor = executor
         self._drafter = drafter
         self._table = table

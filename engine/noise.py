@@ -15,28 +15,29 @@ _MASK_64 = 2**64 - 1
 _LARGEST_UNIFORM = 1.0 - 2.0**-24
 LARGEST_GUMBEL = 22.2
 """No noise is larger: -log(-log(1 - 2^-32)) is 22.18."""
-SMALLEST_GUMBEL = -2.9
-"""No noise is smaller: -log(-log(2^-24)) is -2.81."""
 
 
-def gumbel(seed: int, position: int, token_ids: Tensor) -> Tensor:
-    """Standard Gumbel noise, float32, of `token_ids` (any integers and shape) at one position."""
-    return gumbel_at([(seed, position)], torch.zeros_like(token_ids, dtype=torch.long), token_ids)
+def keys(places: ReadOnly[tuple[int, int]]) -> Tensor:
+    """What the noise at each (seed, position) is made from: int32 [places, 2]."""
+    mixed = [_splitmix64(_splitmix64(seed & _MASK_64) ^ (at & _MASK_64)) for seed, at in places]
+    halves = [(_signed32((key >> 32) | 1), _signed32(key & 0xFFFFFFFF)) for key in mixed]
+    return torch.tensor(halves, dtype=torch.int32).view(-1, 2)
 
 
-def gumbel_at(places: ReadOnly[tuple[int, int]], rows: Tensor, token_ids: Tensor) -> Tensor:
-    """The same at many positions: entry i is for `token_ids[i]` at (seed, position) `rows[i]`."""
-    keys = [_splitmix64(_splitmix64(s & _MASK_64) ^ (p & _MASK_64)) for s, p in places]
-    factors = torch.tensor([_signed32((key >> 32) | 1) for key in keys], dtype=torch.int32)
-    offsets = torch.tensor([_signed32(key & 0xFFFFFFFF) for key in keys], dtype=torch.int32)
-    hashed = token_ids.int() * factors.to(rows.device)[rows]
-    hashed ^= offsets.to(rows.device)[rows]
+def uniform(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """Uniform noise in (0, 1), float32, of tokens (int32) at places: [...] from keys [..., 2]."""
+    hashed = token_ids * keys[..., 0]
+    hashed ^= keys[..., 1]
     _mix32(hashed)
     # 31 bits as a non-negative integer: float32 keeps its relative precision towards 0, where the
     # winner of the race among many tokens lies. The cap keeps every token's noise finite.
-    uniform = (hashed & 0x7FFFFFFF).float().add_(0.5).mul_(2.0**-31).clamp_(max=_LARGEST_UNIFORM)
-    exponential = uniform.neg_().log1p_().neg_()
-    return exponential.log_().neg_()
+    hashed &= 0x7FFFFFFF
+    return hashed.float().add_(0.5).mul_(2.0**-31).clamp_(max=_LARGEST_UNIFORM)
+
+
+def gumbel(uniforms: Tensor) -> Tensor:
+    """Uniform noise as standard Gumbel noise; at most -log(uniform)."""
+    return torch.log1p(-uniforms).neg_().log_().neg_()
 
 
 def _splitmix64(value: int) -> int:

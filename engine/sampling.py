@@ -8,103 +8,170 @@ history. With scaled_i = logit_i / temperature and p its softmax:
 - top-k leaves i with scaled_i >= the k-th largest (ties stay);
 - top-p leaves i if the tokens likelier than it have together less than top_p of what is left.
 
-None of these needs a sorted vocabulary. Most tokens cannot win whatever their noise, and only the
-*candidates* that can are looked at: a few hundred of fifty thousand.
+None of these needs a sorted vocabulary. *Candidates* are the tokens that may be left by all three;
+*contenders* those of them that can beat the likeliest token, which is always left. The rest of the
+vocabulary is looked at only in passes that a CPU or GPU does at the speed of its caches.
 """
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from engine.noise import LARGEST_GUMBEL, SMALLEST_GUMBEL, gumbel_at
+from engine.noise import gumbel, keys, uniform
 from engine.place import Place
 from engine.request import SamplingParams
 
-NOISE_SPAN = LARGEST_GUMBEL - SMALLEST_GUMBEL
-"""A token whose scaled logit is further below the largest one cannot win."""
+MARGIN = 1.0 + 1e-5
+"""So that rounding takes no contender out."""
+TINY = 1e-12
+"""In the place of 0 under a logarithm: top_k beyond the vocabulary filters nothing."""
 
 
 def choose_rows(logits: Tensor, places: ReadOnly[Place]) -> list[int]:
     """One token for each row of [rows, vocab], from logits that `adjusted` has seen."""
-    sampled = [row for row, place in enumerate(places) if not place.sampling.is_greedy]
-    if not sampled:
-        return _likeliest(logits)
-    if len(sampled) == len(places):
-        return _sample(logits, places)
-    tokens = _likeliest(logits)
-    drawn = _sample(logits[sampled], [places[row] for row in sampled])
-    for row, token in zip(sampled, drawn, strict=True):
-        tokens[row] = token
+    kinds: dict[Callable[..., list[int]], list[int]] = {}
+    for row, place in enumerate(places):
+        kinds.setdefault(_rule(place.sampling), []).append(row)
+    tokens = [0] * len(places)
+    for rule, rows in kinds.items():
+        part = logits if len(rows) == len(logits) else logits[rows]
+        for row, token in zip(rows, rule(part, [places[row] for row in rows]), strict=True):
+            tokens[row] = token
     return tokens
 
 
-def _likeliest(logits: Tensor) -> list[int]:
-    tokens: list[int] = logits.argmax(dim=-1).tolist()
+def _rule(sampling: SamplingParams) -> Callable[..., list[int]]:
+    if sampling.is_greedy:
+        return _choose_likeliest
+    is_open = sampling.top_p == 1.0 and sampling.top_k == 0 and sampling.min_p == 0.0
+    return _sample_all if is_open else _sample_some
+
+
+def _choose_likeliest(logits: Tensor, _places: ReadOnly[Place]) -> list[int]:
+    tokens: list[int] = _likeliest(logits, logits.amax(dim=1, keepdim=True)).tolist()
     return tokens
 
 
-def _sample(logits: Tensor, places: ReadOnly[Place]) -> list[int]:
+def _sample_all(logits: Tensor, places: ReadOnly[Place]) -> list[int]:
+    """From the whole distribution: all tokens are candidates."""
+    race = _Race(logits, places)
+    every_token = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
+    tokens = []
+    for row in range(len(places)):  # one by one, so that a CPU's cache holds what it passes over
+        uniforms = uniform(race.keys[row], every_token)
+        contends = uniforms <= (race.scaled[row] - race.to_beat[row]).exp_().mul_(MARGIN)
+        contenders = contends.nonzero().squeeze(1)
+        raced = race.scaled[row, contenders] + gumbel(uniforms[contenders])
+        # Logits that are no numbers have no contenders.
+        tokens.append(int(contenders[raced.argmax()] if len(raced) else race.likeliest[row]))
+    return tokens
+
+
+def _sample_some(logits: Tensor, places: ReadOnly[Place]) -> list[int]:
+    """From what min_p, top-k and top-p leave."""
+    race = _Race(logits, places)
     params = [place.sampling for place in places]
-    temperatures = torch.tensor([[p.temperature] for p in params], device=logits.device)
-    scaled = logits.float() / temperatures
-    floors, log_totals = _floors(scaled, params)
-    rows, token_ids = (scaled >= floors).nonzero(as_tuple=True)
-    values = scaled[rows, token_ids]
-    raced = values + gumbel_at([(p.part.seed, p.position) for p in places], rows, token_ids)
-    counts: list[int] = torch.bincount(rows, minlength=len(places)).tolist()
-    winners = [
-        _winner(row_values, row_raced, sampling.top_p, log_total)
-        for row_values, row_raced, sampling, log_total in zip(
-            values.split(counts), raced.split(counts), params, log_totals, strict=True
-        )
-    ]
-    starts = accumulate(counts[:-1], initial=0)
-    index = [start + winner for start, winner in zip(starts, winners, strict=True)]
-    tokens: list[int] = token_ids[index].tolist()
+    floors, log_totals = _floors(race.scaled, race.largest, params)
+    rows, token_ids = _at_least(race.scaled, floors)
+    values = race.scaled[rows, token_ids]
+    uniforms = uniform(race.keys[rows], token_ids.int())
+    contends = uniforms <= (values - race.to_beat[rows]).exp_().mul_(MARGIN)
+    raced = torch.full_like(values, -torch.inf)
+    raced[contends] = values[contends] + gumbel(uniforms[contends])
+    ends = torch.bincount(rows, minlength=len(places)).cumsum(0).tolist()
+    tokens: list[int] = race.likeliest.tolist()
+    for row, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        if start < end:  # logits that are no numbers have no candidates
+            top_p = params[row].top_p
+            winner = _winner(values[start:end], raced[start:end], top_p, log_totals[row])
+            tokens[row] = int(token_ids[start + winner])
     return tokens
 
 
-def _floors(scaled: Tensor, params: ReadOnly[SamplingParams]) -> tuple[Tensor, list[float | None]]:
-    """For each row the least scaled logit of a candidate, [rows, 1], and the log of the mass that
-    top-p shares out: None where it is the candidates' own."""
-    largest: list[float] = scaled.amax(dim=1).tolist()
-    is_open = [p.top_p < 1.0 and p.top_k == 0 and p.min_p == 0.0 for p in params]
-    totals: list[float] = scaled.logsumexp(dim=1).tolist() if any(is_open) else largest
+class _Race:
+    """What the sampled rows' tokens race with.
+
+    A token contends only if its Gumbel noise, at most -log(uniform), can lift it above the
+    likeliest token, which every filter leaves: a test without logarithms that few tokens pass.
+    """
+
+    def __init__(self, logits: Tensor, places: ReadOnly[Place]) -> None:
+        temperatures = torch.tensor([[place.sampling.temperature] for place in places])
+        at = [(place.part.seed, place.position) for place in places]
+        self.keys = keys(at).to(logits.device)
+        """[rows, 2]"""
+        self.scaled = logits.float() / temperatures.to(logits.device)
+        """[rows, vocab]"""
+        self.largest = self.scaled.amax(dim=1, keepdim=True)
+        """[rows, 1]"""
+        self.likeliest = _likeliest(self.scaled, self.largest)
+        """[rows]"""
+        noise = gumbel(uniform(self.keys, self.likeliest.int()))
+        self.to_beat = self.largest.squeeze(1) + noise
+        """[rows]"""
+
+
+def _floors(
+    scaled: Tensor, largest: Tensor, params: ReadOnly[SamplingParams]
+) -> tuple[Tensor, list[float | None]]:
+    """For each row the least scaled logit of a candidate, [rows, 1]; and the log of the mass that
+    top-p shares out, None where that is the candidates' own."""
     vocab = scaled.shape[1]
-    floors = []
+    floors: list[float] = []
+    log_totals: list[float | None] = []
     for row, sampling in enumerate(params):
-        if is_open[row]:
-            # Even all of the vocabulary, each less likely than this, would be the 1 - top_p that
-            # is left out.
-            floors.append(totals[row] + math.log((1.0 - sampling.top_p) / vocab))
+        if sampling.min_p == 0.0 and not 0 < sampling.top_k < vocab:
+            total = float(scaled[row].logsumexp(0))
+            # Tokens less likely than this, were they all of the vocabulary, would not even be the
+            # 1 - top_p that is left out.
+            floors.append(total + math.log(max(1.0 - sampling.top_p, TINY) / vocab))
+            log_totals.append(total)
             continue
         floor = -math.inf
         if sampling.min_p > 0.0:
-            floor = largest[row] + math.log(sampling.min_p)
+            floor = float(largest[row]) + math.log(sampling.min_p)
         if 0 < sampling.top_k < vocab:
             floor = max(floor, float(scaled[row].topk(sampling.top_k).values[-1]))
-        # What min_p and top-k leave is kept whole, because top-p needs its mass.
-        floors.append(floor if floor > -math.inf else largest[row] - NOISE_SPAN)
-    log_totals = [total if alone else None for total, alone in zip(totals, is_open, strict=True)]
+        floors.append(floor)
+        log_totals.append(None)
     return torch.tensor(floors, device=scaled.device).unsqueeze(1), log_totals
 
 
 def _winner(values: Tensor, raced: Tensor, top_p: float, log_total: float | None) -> int:
     """Index of the candidate that wins among those in the nucleus. Changes `raced`.
 
-    The winner of all candidates is looked at first: if the tokens likelier than it have less than
-    top_p together it is in the nucleus, else neither it nor any less likely one is.
+    The winner of all contenders is looked at first: if it is not in the nucleus, neither is any
+    that is as unlikely or less likely.
     """
     winner = int(raced.argmax())
     if top_p == 1.0:
         return winner
-    log_mass = float(values.logsumexp(0)) if log_total is None else log_total
+    if log_total is None:
+        log_total = float(values.logsumexp(0))
     while True:
         likelier = values > values[winner]
-        if float((values[likelier] - log_mass).exp().sum()) < top_p:
+        if float((values[likelier] - log_total).exp_().sum()) < top_p:
             return winner
         raced[~likelier] = -torch.inf
         winner = int(raced.argmax())
+
+
+def _likeliest(logits: Tensor, largest: Tensor) -> Tensor:
+    """The first token of each row that has the row's largest logit: [rows]."""
+    rows, token_ids = _at_least(logits, largest)
+    if len(rows) != len(logits):  # ties, or rows of NaN
+        return logits.argmax(dim=1)
+    return token_ids
+
+
+def _at_least(logits: Tensor, floors: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns, in order, where [rows, vocab] reaches [rows, 1]."""
+    if logits.device.type != "cpu" or logits.dtype == torch.bfloat16:
+        rows, token_ids = (logits >= floors).nonzero(as_tuple=True)
+        return rows, token_ids
+    # numpy compares and searches ten times faster than torch does on a CPU.
+    flat = torch.from_numpy((logits.numpy() >= floors.numpy()).ravel().nonzero()[0])
+    return flat // logits.shape[1], flat % logits.shape[1]

@@ -7,6 +7,7 @@ that was accepted whole. Worked example: draft (5, 8, 2), the target chooses 5, 
 """
 
 from collections.abc import Sequence as ReadOnly
+from itertools import accumulate
 
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from engine.errors import GrammarError
 from engine.logprobs import token_logprobs
 from engine.place import Place
 from engine.plan import Draft, SeqSlice, SliceResult
+from engine.request import TokenLogprobs
 from engine.sampling import choose_rows
 
 
@@ -24,38 +26,48 @@ def verify(
     """What the target makes of each slice.
 
     `logits` [rows, vocab] holds, slice by slice, the rows of the known tokens from `logits_from`
-    on, then one for each drafted token.
+    on, then one for each drafted token. The target's tokens are chosen place by place, for all
+    sequences together, and no further than a sequence's draft is right: what stands behind a wrong
+    token costs nothing.
     """
-    places: list[Place] = []
-    masks: list[Tensor | None] = []
-    rows: list[int] = []
+    first_rows = _first_rows(slices, drafts)
+    chosen: list[list[int]] = [[] for _ in slices]
     errors: dict[int, str] = {}
-    end = 0
-    for index, (part, draft) in enumerate(zip(slices, drafts, strict=True)):
-        end += part.end - part.logits_from + len(draft.token_ids)
-        if not part.samples:
-            continue
-        own = [Place(part, draft.token_ids[:kept]) for kept in range(len(draft.token_ids) + 1)]
-        try:
-            own_masks = [_mask(place) for place in own]
-        except GrammarError as error:
-            errors[index] = str(error)
-            continue
-        places += own
-        masks += own_masks
-        rows += range(end - len(own), end)
-    tokens = iter(_chosen(logits, rows, places, masks))
-    results: list[SliceResult] = []
-    start = 0
-    for index, (part, draft) in enumerate(zip(slices, drafts, strict=True)):
-        end = start + part.end - part.logits_from + len(draft.token_ids)
-        if index in errors:
-            results.append(SliceResult(error=errors[index]))
-        else:
-            chosen = [next(tokens) for _ in range(len(draft.token_ids) + 1)] if part.samples else []
-            results.append(_result(part, draft, chosen, logits[start:end]))
-        start = end
-    return tuple(results)
+    going_on = [index for index, part in enumerate(slices) if part.samples]
+    offset = 0
+    while going_on:
+        places, masks, rows = [], [], []
+        for index in going_on:
+            place = Place(slices[index], drafts[index].token_ids[:offset])
+            try:
+                masks.append(_mask(place))
+            except GrammarError as error:
+                errors[index] = str(error)
+                continue
+            places.append(place)
+            rows.append(first_rows[index] + slices[index].num_prompt_logprobs + offset)
+        going_on = [index for index in going_on if index not in errors]
+        for index, token in zip(going_on, _choose(logits, rows, places, masks), strict=True):
+            chosen[index].append(token)
+        going_on = [
+            i for i in going_on if drafts[i].token_ids[offset : offset + 1] == (chosen[i][-1],)
+        ]
+        offset += 1
+    return tuple(
+        SliceResult(error=errors[index])
+        if index in errors
+        else _result(part, tuple(chosen[index]), logits[first_rows[index] :])
+        for index, part in enumerate(slices)
+    )
+
+
+def _first_rows(slices: ReadOnly[SeqSlice], drafts: ReadOnly[Draft]) -> list[int]:
+    """Where each slice's rows of the logits begin."""
+    counts = [
+        part.end - part.logits_from + len(draft.token_ids)
+        for part, draft in zip(slices, drafts, strict=True)
+    ]
+    return list(accumulate(counts, initial=0))
 
 
 def _mask(place: Place) -> Tensor | None:
@@ -63,41 +75,26 @@ def _mask(place: Place) -> Tensor | None:
     return None if grammar is None else grammar.mask(place.output())
 
 
-def _chosen(
+def _choose(
     logits: Tensor, rows: list[int], places: list[Place], masks: list[Tensor | None]
 ) -> list[int]:
     if not places:
         return []
-    if len(rows) < len(logits):
+    if rows != list(range(len(logits))):
         logits = logits[rows]
     return choose_rows(adjusted(logits, places, masks), places)
 
 
-def _result(part: SeqSlice, draft: Draft, chosen: list[int], logits: Tensor) -> SliceResult:
-    """`chosen` holds the target's token at each place; `logits` the slice's own rows."""
-    num_prompt = part.num_prompt_logprobs
-    kept = tuple(chosen[: _num_accepted(draft.token_ids, chosen) + 1])
-    sampling = part.sampling
-    return SliceResult(
-        new_tokens=kept,
-        logprobs=()
-        if sampling.logprobs is None
-        else token_logprobs(
-            logits[num_prompt : num_prompt + len(kept)], kept, sampling.logprobs
-        ),
-        prompt_logprobs=()
-        if sampling.prompt_logprobs is None
-        else token_logprobs(
-            logits[:num_prompt],
-            part.tokens[part.logits_from + 1 : part.logits_from + 1 + num_prompt],
-            sampling.prompt_logprobs,
-        ),
-    )
-
-
-def _num_accepted(draft: tuple[int, ...], chosen: list[int]) -> int:
-    """Draft tokens before the first one that the target would not have chosen."""
-    for count, token in enumerate(draft):
-        if chosen[count] != token:
-            return count
-    return len(draft)
+def _result(part: SeqSlice, new_tokens: tuple[int, ...], logits: Tensor) -> SliceResult:
+    """`logits` begins with the slice's own rows."""
+    sampling, num_prompt = part.sampling, part.num_prompt_logprobs
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    if sampling.logprobs is not None:
+        own = logits[num_prompt : num_prompt + len(new_tokens)]
+        logprobs = token_logprobs(own, new_tokens, sampling.logprobs)
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    if sampling.prompt_logprobs is not None and num_prompt:
+        first = part.logits_from + 1
+        told = part.tokens[first : first + num_prompt]
+        prompt_logprobs = token_logprobs(logits[:num_prompt], told, sampling.prompt_logprobs)
+    return SliceResult(new_tokens, logprobs, prompt_logprobs)

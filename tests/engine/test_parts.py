@@ -1,5 +1,6 @@
 """The small parts: block pool, n-gram look-up, packed linear layers, grouping."""
 
+import dataclasses
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from engine.kv_cache import KVCache, LayerShape
 from engine.linear import PackedLinear
 from engine.plan import SeqSlice
 from engine.request import SamplingParams
+from tests.engine.places import place
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
@@ -46,18 +48,7 @@ def test_a_lone_sequence_gets_consecutive_blocks() -> None:
 
 
 def part_of(tokens: list[int], draft_len: int) -> SeqSlice:
-    return SeqSlice(
-        request_id="a",
-        tokens=tokens,
-        start=len(tokens) - 1,
-        num_tokens=1,
-        block_ids=[],
-        draft_len=draft_len,
-        draft_computed=0,
-        samples=True,
-        sampling=SamplingParams(),
-        seed=0,
-    )
+    return dataclasses.replace(place(SamplingParams(), prompt=tokens).part, draft_len=draft_len)
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,32 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from engine.noise import gumbel
+from engine import noise
 from engine.request import SamplingParams
-from engine.sampling import NUCLEUS_GUESS, choose
+from engine.sampling import choose_rows
+from tests.engine.places import place
 
 EULER_GAMMA = 0.5772156649
 
 
+def gumbel(seed: int, position: int, token_ids: torch.Tensor) -> torch.Tensor:
+    return noise.gumbel(noise.uniform(noise.keys([(seed, position)])[0], token_ids))
+
+
+def choose(logits: torch.Tensor, sampling: SamplingParams, seed: int, position: int) -> int:
+    return choose_rows(logits.unsqueeze(0), [place(sampling, seed=seed, position=position)])[0]
+
+
 def test_noise_depends_on_seed_position_and_token_alone() -> None:
     ids = torch.arange(1000, dtype=torch.int32)
-    noise = gumbel(42, 7, ids)
-    assert torch.equal(noise, gumbel(42, 7, ids))
-    assert torch.equal(noise[500:], gumbel(42, 7, ids[500:]))
-    assert not torch.equal(noise, gumbel(43, 7, ids))
-    assert not torch.equal(noise, gumbel(42, 8, ids))
+    drawn = gumbel(42, 7, ids)
+    assert torch.equal(drawn, gumbel(42, 7, ids))
+    assert torch.equal(drawn[500:], gumbel(42, 7, ids[500:]))
+    assert not torch.equal(drawn, gumbel(43, 7, ids))
+    assert not torch.equal(drawn, gumbel(42, 8, ids))
     assert torch.equal(gumbel(-1, 0, ids), gumbel(2**64 - 1, 0, ids))
 
 
@@ -27,18 +38,18 @@ def test_noise_is_gumbel_along_every_axis(axis: str) -> None:
     count = 20_000
     one = torch.tensor([5], dtype=torch.int32)
     if axis == "tokens":
-        noise = gumbel(1, 2, torch.arange(count, dtype=torch.int32))
+        drawn = gumbel(1, 2, torch.arange(count, dtype=torch.int32))
     elif axis == "positions":
-        noise = torch.cat([gumbel(1, position, one) for position in range(count)])
+        drawn = torch.cat([gumbel(1, position, one) for position in range(count)])
     else:
-        noise = torch.cat([gumbel(seed, 2, one) for seed in range(count)])
-    assert torch.isfinite(noise).all()
+        drawn = torch.cat([gumbel(seed, 2, one) for seed in range(count)])
+    assert torch.isfinite(drawn).all()
     # Kolmogorov-Smirnov against exp(-exp(-x)); 1.95 / sqrt(n) is the 0.1 % level.
-    sorted_noise = noise.double().sort().values
-    expected = torch.exp(-torch.exp(-sorted_noise))
+    sorted_drawn = drawn.double().sort().values
+    expected = torch.exp(-torch.exp(-sorted_drawn))
     grid = torch.arange(1, count + 1).double() / count
     assert float((expected - grid).abs().max()) < 1.95 / math.sqrt(count)
-    assert abs(float(noise.mean()) - EULER_GAMMA) < 0.05
+    assert abs(float(drawn.mean()) - EULER_GAMMA) < 0.05
 
 
 def test_noise_of_neighbouring_tokens_and_positions_is_uncorrelated() -> None:
@@ -72,34 +83,95 @@ def test_tokens_follow_the_distribution(params: dict[str, float], allowed: list[
     draws = 4000
     counts = torch.zeros(6)
     for position in range(draws):
-        counts[choose(logits, sampling, 11, position)] += 1
+        counts[choose(logits, sampling, 11, position + 1)] += 1
     assert counts.sum() == counts[allowed].sum() == draws
     wanted = probabilities[allowed] ** (1 / sampling.temperature)
     critical = {1: 10.8, 2: 13.8, 3: 16.3, 5: 20.5}[len(allowed) - 1]  # the 0.1 % level
     assert chi_square(counts[allowed], wanted / wanted.sum()) < critical
 
 
-def test_a_flat_nucleus_larger_than_the_first_guess() -> None:
-    """10,000 equally likely tokens and top-p 0.5: half of them, sorted whole."""
-    logits = torch.zeros(10_000)
-    sampling = SamplingParams(top_p=0.5)
-    drawn = {choose(logits, sampling, 3, position) for position in range(200)}
-    assert len(drawn) > 150 > NUCLEUS_GUESS / 10
+def slow_choice(
+    logits: torch.Tensor, sampling: SamplingParams, seed: int, position: int
+) -> tuple[int, float]:
+    """The documented rule, sorted and in float64; and by how much the choice was made: the least
+    distance of a token's likelihood, or of the winner, from where the choice would be another."""
+    scaled = logits.double() / sampling.temperature
+    gaps = []
+    keep = torch.ones(len(logits), dtype=torch.bool)
+    if sampling.min_p:
+        distance = scaled - scaled.max() - math.log(sampling.min_p)
+        gaps.append(float(distance.abs().min()))
+        keep &= distance >= 0
+    if 0 < sampling.top_k < len(logits):
+        ranked = scaled.sort(descending=True).values
+        gaps.append(float(ranked[sampling.top_k - 1] - ranked[sampling.top_k]))
+        keep &= scaled >= ranked[sampling.top_k - 1]
+    if sampling.top_p < 1:
+        p = scaled.masked_fill(~keep, -torch.inf).softmax(0)
+        likelier = torch.stack([p[p > own].sum() for own in p])
+        gaps.append(float((likelier - sampling.top_p).abs().min()))
+        keep &= likelier < sampling.top_p
+    drawn = gumbel(seed, position, torch.arange(len(logits), dtype=torch.int32)).double()
+    raced = (scaled + drawn).masked_fill(~keep, -torch.inf)
+    best = raced.topk(2).values
+    return int(raced.argmax()), min([float(best[0] - best[1]), *gaps])
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([0.05, 0.7, 1.0, 2.0]),
+    st.sampled_from([1.0, 0.999, 0.9, 0.5, 0.01]),
+    st.sampled_from([0, 1, 3, 100, 299, 300, 5000]),
+    st.sampled_from([0.0, 0.01, 0.3, 1.0]),
+    st.sampled_from([0.1, 1.0, 4.0, 15.0]),
+)
+@settings(deadline=None, max_examples=150)
+def test_choices_are_those_of_the_rule_computed_slowly(
+    seed: int, temperature: float, top_p: float, top_k: int, min_p: float, spread: float
+) -> None:
+    torch.manual_seed(seed)
+    sampling = SamplingParams(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
+    logits = torch.randn(4, 300) * spread
+    logits[:, ::7] = -torch.inf
+    tokens = choose_rows(logits, [place(sampling, seed=seed, position=i + 1) for i in range(4)])
+    for row, token in enumerate(tokens):
+        expected, gap = slow_choice(logits[row], sampling, seed, row + 1)
+        assert token == expected or gap < 1e-5
+
+
+def test_rows_do_not_see_each_other() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(12, 500) * 5
+    kinds = [
+        SamplingParams(temperature=0.0),
+        SamplingParams(),
+        SamplingParams(top_p=0.9, temperature=0.5),
+        SamplingParams(top_k=5, min_p=0.01),
+    ]
+    places = [place(kinds[i % 4], seed=i % 5, position=i + 1) for i in range(12)]
+    together = choose_rows(logits, places)
+    assert together == [choose_rows(logits[i : i + 1], [places[i]])[0] for i in range(12)]
+
+
+@pytest.mark.parametrize("params", [{}, {"top_p": 0.9}, {"top_k": 3}, {"temperature": 0.0}])
+def test_logits_that_are_no_numbers_end_in_some_token(params: dict[str, float]) -> None:
+    for logits in (torch.full((9,), torch.nan), torch.full((9,), -torch.inf)):
+        assert 0 <= choose(logits, SamplingParams(**params), 0, 1) < 9  # type: ignore[arg-type]
 
 
 def test_one_candidate_is_always_taken() -> None:
     logits = torch.tensor([0.0, 5.0, 1.0])
     for params in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 0.0}, {"temperature": 1e-6}):
         sampling = SamplingParams(**params)
-        assert {choose(logits, sampling, seed, 0) for seed in range(300)} == {1}
+        assert {choose(logits, sampling, seed, 1) for seed in range(300)} == {1}
 
 
 def test_top_k_larger_than_the_vocabulary() -> None:
-    assert choose(torch.tensor([1.0, 2.0]), SamplingParams(top_k=99), 0, 0) in (0, 1)
+    assert choose(torch.tensor([1.0, 2.0]), SamplingParams(top_k=99), 0, 1) in (0, 1)
 
 
 def test_the_smallest_temperatures_are_greedy() -> None:
     logits = torch.tensor([-30.0, 31.5, 31.4, -torch.inf])
     for temperature in (1e-3, 1e-6, 1e-38, 1e-40, 5e-324):
         sampling = SamplingParams(temperature=temperature)
-        assert {choose(logits, sampling, seed, 0) for seed in range(50)} == {1}
+        assert {choose(logits, sampling, seed, 1) for seed in range(50)} == {1}
