@@ -7,7 +7,7 @@ one that doesn't is left in the source, and the reader returns False. Depth cost
 import re
 from collections.abc import Callable, Container
 
-from deployments.tools.source import Source, Steps
+from deployments.tools.source import JSON_SPACES, Source, Steps
 
 Sink = Callable[[str], object]
 
@@ -15,6 +15,7 @@ _CLOSER_OF = {"{": "}", "[": "]"}
 _REST_OF = {"t": "true", "f": "false", "n": "null"}
 _WITHIN_STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))+')
 """All but an escape that has arrived in part."""
+_SPACES = re.compile(f"[{JSON_SPACES}]+")
 _DIGITS = re.compile(r"[0-9]+")
 _DIGIT = frozenset("0123456789")
 _HEX_DIGIT = frozenset("0123456789abcdefABCDEF")
@@ -140,6 +141,6 @@ def _one_of(source: Source, sink: Sink, characters: Container[str]) -> Steps[boo
 
 
 def _spaces(source: Source, sink: Sink) -> Steps[None]:
-    spaces = yield from source.take_spaces()
-    if spaces:
-        sink(spaces)
+    # Not `take_spaces`, which keeps them until something else comes.
+    while (yield from source.peek()) and (run := source.take_run(_SPACES)):
+        sink(run)
