@@ -45,30 +45,30 @@ def _adjust(row: Tensor, place: Place, mask: Tensor | None) -> None:
     """Change one row, [vocab], in place."""
     if place.sampling.has_penalties:
         _penalise(row, place)
-    for token, bias in place.sampling.logit_bias:
-        if token < len(row):  # a draft's vocabulary may be smaller
-            row[token] += bias
+    if place.sampling.logit_bias:
+        bias_of = {t: bias for t, bias in place.sampling.logit_bias if t < len(row)}
+        row.index_add_(0, _ids([*bias_of], row), row.new_tensor([*bias_of.values()]))
     _forbid(row, _forbidden(place), mask)
 
 
 def _penalise(row: Tensor, place: Place) -> None:
-    sampling, vocab = place.sampling, len(row)
-    output = _counts(place.output(), row)
+    sampling = place.sampling
+    output = _ids(place.output(), row)
     if sampling.repetition_penalty != 1.0:
-        seen = _counts(place.part.tokens[: place.part.num_prompt], row) + output > 0
-        repeated = row * sampling.repetition_penalty
-        repeated = torch.where(row > 0, row / sampling.repetition_penalty, repeated)
-        torch.where(seen[:vocab], repeated, row, out=row)
+        # A token that stands there twice is written twice, with the same value.
+        seen = torch.cat((_ids(place.part.tokens[: place.part.num_prompt], row), output))
+        before, penalty = row[seen], sampling.repetition_penalty
+        row[seen] = torch.where(before > 0, before / penalty, before * penalty)
     if sampling.frequency_penalty != 0.0:
-        row -= sampling.frequency_penalty * output
+        row.index_add_(0, output, row.new_full((len(output),), -sampling.frequency_penalty))
     if sampling.presence_penalty != 0.0:
-        row -= sampling.presence_penalty * (output > 0)
+        row[output] = row[output] - sampling.presence_penalty
 
 
-def _counts(tokens: ReadOnly[int], row: Tensor) -> Tensor:
-    """How often each token of the row's vocabulary stands in `tokens`: [vocab]."""
+def _ids(tokens: ReadOnly[int], row: Tensor) -> Tensor:
+    """As an index into the row; a draft's vocabulary may lack some."""
     ids = torch.tensor(tokens, dtype=torch.long, device=row.device)
-    return torch.bincount(ids, minlength=len(row))[: len(row)]
+    return ids[ids < len(row)]
 
 
 def _forbidden(place: Place) -> list[int]:
@@ -89,7 +89,7 @@ def _forbidden(place: Place) -> list[int]:
 def _forbid(row: Tensor, tokens: list[int], mask: Tensor | None) -> None:
     """Take out tokens and what the mask hides. Where nothing would be left, the tokens stay: an
     answer that ends too early is better than one that breaks its grammar."""
-    ids = torch.tensor([token for token in tokens if token < len(row)], device=row.device).long()
+    ids = _ids(tokens, row)
     if mask is not None:
         row.masked_fill_(~mask, -torch.inf)
     before = row[ids]
