@@ -8,7 +8,6 @@ Shape legend: N packed tokens, B sequences of a group, T queries of a sequence, 
 H query heads, K KV heads, G = H / K query heads that share one, D head dim, b blocks of a sequence.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from engine.interface import delivered, refuse_unsupported
 from engine.kv_cache import KVCache
 
 ATTENTION_NAME = "paceline_paged"
@@ -208,7 +208,7 @@ def paged_attention(
     value: Tensor,  # [1, K, N, D]
     attention_mask: Tensor | None,
     *,
-    paged: AttentionBatch,
+    paged: AttentionBatch | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -217,9 +217,10 @@ def paged_attention(
 ) -> tuple[Tensor, None]:
     """Write the new keys and values to the pool, then attend: [1, N, H, D].
 
-    Raises NotImplementedError for attention biases and sinks, which would be lost silently.
+    Raises ConfigError for what would be lost silently, such as attention sinks.
     """
     refuse_unsupported(attention_mask, kwargs)
+    paged = delivered(module, paged)
     layer: int = module.layer_idx  # type: ignore[assignment]
     cache = paged.cache
     keys, values = cache.keys[layer], cache.values[layer]
@@ -247,22 +248,14 @@ def paged_attention(
             else:
                 rows = torch.as_tensor(_materialise(group.rows, part.device))[group.kept]
                 result[rows] = part[group.kept]
-    return result.to(query.dtype).unsqueeze(0), None
+    # Models take a view of it, as that of transformers' own functions is contiguous.
+    return result.to(query.dtype).contiguous().unsqueeze(0), None
 
 
 def _materialise(index: slice | Tensor, device: torch.device) -> Tensor:
     if isinstance(index, slice):
         return torch.arange(index.start, index.stop, device=device)
     return index
-
-
-def refuse_unsupported(attention_mask: Tensor | None, kwargs: Mapping[str, object]) -> None:
-    """Raise NotImplementedError for what would change the result and be lost."""
-    if attention_mask is not None:
-        raise NotImplementedError("it attends through a mask of its own")
-    for name in ("position_bias", "s_aux"):  # ALiBi and the like; attention sinks
-        if kwargs.get(name) is not None:
-            raise NotImplementedError(f"attention with {name} is not supported")
 
 
 def _write(pool: Tensor, slots: slice | Tensor, new: Tensor) -> None:

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import nn
 
+from engine.architecture import require_servable
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.drafters.base import Drafter, NoDrafter
@@ -22,11 +22,11 @@ from engine.model import (
     context_limit,
     eos_token_ids,
     load_model,
-    load_tokenizer,
     vocab_size,
 )
 from engine.probe import probe
 from engine.runner import ModelRunner
+from engine.tokenizers import require_same_tokens
 from policy.table import SpeculationTable
 
 
@@ -54,8 +54,12 @@ def build_engine(
     folders = [config.model]
     if config.drafter.model is not None:
         folders.append(config.drafter.model)
+    report("checking architecture")
+    for folder in folders:
+        require_servable(folder, trust_remote_code=config.trust_remote_code)
+    if config.drafter.model is not None:
         report("comparing tokenizers")
-        _require_same_tokenizer(config.model, config.drafter.model)
+        require_same_tokens(config.model, config.drafter.model)
     models = []
     for folder in folders:
         report(f"loading {folder.name}")
@@ -143,14 +147,3 @@ def _allocate(
         raise ConfigError(
             f"engine.kv_cache_mb asks for {total} bytes of KV cache: {reason}"
         ) from error
-
-
-def _require_same_tokenizer(target: Path, draft: Path) -> None:
-    """Token ids must mean the same to both models."""
-    ours, theirs = (load_tokenizer(folder).get_vocab() for folder in (target, draft))
-    if ours != theirs:
-        different = sum(theirs.get(token) != token_id for token, token_id in ours.items())
-        raise ConfigError(
-            f"drafter.model {draft}: its tokenizer differs from the target's "
-            f"({len(theirs)} tokens against {len(ours)}, {different} of the target's not the same)"
-        )

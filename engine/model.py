@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedTokenizerFast,
@@ -16,8 +15,10 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from engine import attention, linear
+from engine.architecture import first_line, read_config
 from engine.config import DtypeName
 from engine.errors import ConfigError
+from engine.structure import text_config
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:
         raise ConfigError(
-            f"model {folder}: cannot load its tokenizer: {_first_line(error)}"
+            f"model {folder}: cannot load its tokenizer: {first_line(error)}"
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError(f"model {folder}: its tokenizer has no tokenizer.json; convert it first")
@@ -48,14 +49,9 @@ def load_model(
 
     Raises ConfigError, in one line, when the folder holds none that can be loaded.
     """
-    if not (folder / "config.json").is_file():
-        raise ConfigError(f"model {folder}: no config.json there")
-    attention.register()
+    config = read_config(folder, trust_remote_code=trust_remote_code)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # stages are told
     try:
-        config = AutoConfig.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=trust_remote_code
-        )
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
@@ -66,7 +62,7 @@ def load_model(
             output_loading_info=True,
         )
     except Exception as error:
-        raise ConfigError(f"model {folder}: cannot be loaded: {_first_line(error)}") from error
+        raise ConfigError(f"model {folder}: cannot be loaded: {first_line(error)}") from error
     model, info = loaded
     if missing := sorted(info["missing_keys"]):
         raise ConfigError(f"model {folder}: weights are missing, among them {missing[0]}")
@@ -100,18 +96,20 @@ def eos_token_ids(folder: Path, model: nn.Module) -> frozenset[int]:
 def context_limit(model: nn.Module) -> int:
     """Longest sequence, in tokens, that the model answers alike in one piece and in chunks.
 
-    That is what it has positions for, except with "longrope" (long-context Phi-3), whose rotary
-    factors change for all tokens, computed ones included, when one lies beyond the original
-    context: it is served up to that.
+    That is what it has positions for, except with rotary factors that change for all tokens,
+    computed ones included, when one lies beyond the original context: "longrope" (long-context
+    Phi-3) is served up to that, as is "dynamic" NTK, whose positions end there anyway.
     """
-    config = _config(model).get_text_config()
+    config = text_config(model)
     limit: int | None = getattr(config, "max_position_embeddings", None)
     if limit is None:
         return 2**31 - 1
-    if "longrope" in str(getattr(config, "rope_parameters", None)):
-        original = getattr(config, "original_max_position_embeddings", None)
-        original = original or config.rope_parameters.get("original_max_position_embeddings")
-        limit = min(limit, original or limit)
+    rope = getattr(config, "rope_parameters", None) or {}
+    by_layer_type = [value for value in rope.values() if isinstance(value, dict)]
+    for parameters in by_layer_type or [rope]:
+        if parameters.get("rope_type") == "longrope":
+            original = parameters.get("original_max_position_embeddings")
+            limit = min(limit, original or limit)
     return limit
 
 
@@ -119,11 +117,3 @@ def vocab_size(model: nn.Module) -> int:
     """Rows of the input embedding."""
     embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
     return int(embedding.num_embeddings)
-
-
-def _config(model: nn.Module) -> Any:
-    return model.config
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

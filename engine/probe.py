@@ -1,26 +1,30 @@
 """Proof, before anything is served, that a model computes the same through the block pool.
 
-Architectures differ in ways that no list keeps up with: attention that keeps state of its own,
-windows that live only in a mask, layers that drop our keyword. So the model itself is asked: one
-token is run to see what its layers store and pass on, then a short text in two chunks over a
-shuffled pool, against the model's own plain attention.
+`architecture.py` has seen how its layers attend; but layers may keep state of their own, mix the
+tokens of a forward, or count positions by themselves. So the loaded model is asked: a short text in
+two chunks over a shuffled pool, the second together with another sequence, against the model's own
+plain attention. Windows longer than the text need no longer one: that the mask of the model's own
+attention is exactly the one that we apply, at any distance, has been seen of each layer.
 """
 
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface
+from torch import nn
 
-from engine import attention
+from engine.architecture import cannot_be_served, first_line
 from engine.errors import ConfigError
+from engine.interface import attending_with
 from engine.kv_cache import KVCache, LayerShape
+from engine.model import context_limit
 from engine.runner import ModelRunner, RunnerInput
+from engine.structure import attention_layers, text_config
 
-KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 PROOF_TOKENS = 12
 PROOF_CHUNK = 7
 PROOF_BLOCK_SIZE = 4
+PROOF_KEPT = 3
+"""Of the second chunk's tokens, those whose logits are asked for."""
 LARGEST_ERROR = {torch.float32: 1e-3}
 """Of the logits, relative to their spread over the vocabulary. Rounding gives about 1e-6 in float32
 and 1e-2 in bf16; a lost state or a missing window is of the order of 1."""
@@ -29,110 +33,69 @@ LARGEST_ERROR_ROUNDED = 0.15
 
 def probe(model: nn.Module, cache_dtype: torch.dtype, device: torch.device) -> list[LayerShape]:
     """What each attention layer stores for a token. Raises ConfigError for a model that can't be
-    served through the pool."""
-    model_type = _text_config(model).model_type
+    served through the pool, or not up to its context limit."""
+    model_type = text_config(model).model_type
     try:
-        shapes = _layer_shapes(model, device)
+        shapes = attention_layers(model, device)
         error = _paged_error(model, shapes, cache_dtype, device)
+        _reach(model, context_limit(model) - 1, device)
     except ConfigError as refused:
-        raise ConfigError(f"model type {model_type!r} cannot be served: {refused}") from None
+        raise cannot_be_served(model_type, str(refused)) from None
     except Exception as failed:
-        reason = (str(failed).strip().splitlines() or [""])[0]
-        raise ConfigError(
-            f"model type {model_type!r} cannot be served: {type(failed).__name__}: {reason}"
+        raise cannot_be_served(
+            model_type, f"{type(failed).__name__}: {first_line(failed)}"
         ) from failed
-    finally:
-        attention.register()
     dtype = next(model.parameters()).dtype
     if not error <= LARGEST_ERROR.get(dtype, LARGEST_ERROR_ROUNDED):  # NaN is an error too
-        raise ConfigError(
-            f"model type {model_type!r} cannot be served: through the block pool its logits differ "
-            f"from its own by {error:.2g} of their spread"
+        raise cannot_be_served(
+            model_type,
+            f"through the block pool its logits differ from its own by {error:.2g} of their spread",
         )
     return shapes
 
 
-def _layer_shapes(model: nn.Module, device: torch.device) -> list[LayerShape]:
-    shapes: dict[int, LayerShape] = {}
-    windows: dict[int, int | None] = {}
-    sentinel = object()
-
-    def record(
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        *,
-        paged: object = None,
-        sliding_window: int | None = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, None]:
-        attention.refuse_unsupported(attention_mask, kwargs)
-        layer: int = module.layer_idx  # type: ignore[assignment]
-        if paged is not sentinel:
-            raise ConfigError("its layers do not pass keyword arguments on to attention")
-        if layer in shapes:
-            raise ConfigError(f"layer {layer} attends more than once")
-        shapes[layer] = LayerShape(key.shape[1], key.shape[-1], value.shape[-1])
-        windows[layer] = sliding_window
-        return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[-1]), None
-
-    token = torch.zeros(1, 1, dtype=torch.long, device=device)
-    AttentionInterface.register(attention.ATTENTION_NAME, record)
-    with torch.inference_mode():
-        model(input_ids=token, position_ids=token, use_cache=False, paged=sentinel)
-    config = _text_config(model)
-    expected = config.num_hidden_layers
-    if sorted(shapes) != list(range(expected)):
-        raise ConfigError(f"{len(shapes)} of {expected} layers use standard attention")
-    _require_windows(config, windows)
-    return [shapes[layer] for layer in range(expected)]
-
-
-def _require_windows(config: Any, windows: dict[int, int | None]) -> None:
-    """A window that the configuration names must reach the attention function."""
-    layer_types = getattr(config, "layer_types", None)
-    if layer_types is not None:
-        if unknown := set(layer_types) - KNOWN_LAYER_TYPES:
-            raise ConfigError(f"its layers include {min(unknown)!r}")
-        sliding = [i for i, kind in enumerate(layer_types) if kind == "sliding_attention"]
-    else:
-        has_window = getattr(config, "sliding_window", None) is not None
-        uses_it = has_window and getattr(config, "use_sliding_window", True)
-        sliding = [0] if uses_it and not any(windows.values()) else []
-    if missing := [layer for layer in sliding if windows[layer] is None]:
-        raise ConfigError(f"layer {missing[0]} keeps its sliding window to itself")
-
-
+@torch.inference_mode()
 def _paged_error(
     model: nn.Module, shapes: list[LayerShape], cache_dtype: torch.dtype, device: torch.device
 ) -> float:
     """Distance of paged from plain logits, relative to the plain ones' spread."""
-    attention.register()
-    switch: Any = model
-    vocab = int(switch.get_input_embeddings().num_embeddings)
-    token_ids = [(31 * i + 7) % vocab for i in range(PROOF_TOKENS)]
-    switch.set_attn_implementation("eager")
-    try:
-        with torch.inference_mode():
-            row = torch.tensor([token_ids], device=device)
-            positions = torch.arange(PROOF_TOKENS, device=device)[None]
-            plain = switch(input_ids=row, position_ids=positions, use_cache=False).logits[0].float()
-    finally:
-        switch.set_attn_implementation(attention.ATTENTION_NAME)
+    embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
+    vocab = int(embedding.num_embeddings)
+    text, other = (
+        [(31 * i + first) % vocab for i in range(PROOF_TOKENS)] for first in (7, vocab // 2)
+    )
+    with attending_with(model, "eager"):
+        # Without position_ids: they must be those that we pass, from 0 on.
+        plain = [
+            model(input_ids=torch.tensor([tokens], device=device), use_cache=False).logits[0]
+            for tokens in (text, other)
+        ]
     num_blocks = -(-PROOF_TOKENS // PROOF_BLOCK_SIZE)
-    cache = KVCache(shapes, num_blocks, PROOF_BLOCK_SIZE, cache_dtype, device)
+    cache = KVCache(shapes, 2 * num_blocks, PROOF_BLOCK_SIZE, cache_dtype, device)
     runner = ModelRunner(model, cache, device)
-    blocks = [(block + 1) % num_blocks for block in range(num_blocks)]
-    chunks = [
-        runner.forward([RunnerInput(part, start, blocks, len(part))]).float()
-        for start, part in ((0, token_ids[:PROOF_CHUNK]), (PROOF_CHUNK, token_ids[PROOF_CHUNK:]))
+    text_blocks = [(2 * block + 3) % (2 * num_blocks) for block in range(num_blocks)]
+    other_blocks = [2 * block for block in range(num_blocks)]
+    start, rest = text[:PROOF_CHUNK], text[PROOF_CHUNK:]
+    paged = [
+        runner.forward([RunnerInput(start, 0, text_blocks, len(start))]),
+        runner.forward(
+            [
+                RunnerInput(rest, len(start), text_blocks, PROOF_KEPT),
+                RunnerInput(other, 0, other_blocks, len(other)),
+            ]
+        ),
     ]
-    spread = (plain - plain.mean(dim=-1, keepdim=True)).norm()
-    return float((torch.cat(chunks) - plain).norm() / spread)
+    expected = torch.cat([plain[0][:PROOF_CHUNK], plain[0][-PROOF_KEPT:], plain[1]]).float()
+    spread = (expected - expected.mean(dim=-1, keepdim=True)).norm()
+    return float((torch.cat(paged).float() - expected).norm() / spread)
 
 
-def _text_config(model: nn.Module) -> Any:
-    config: Any = model.config
-    return config.get_text_config()
+@torch.inference_mode()
+def _reach(model: nn.Module, position: int, device: torch.device) -> None:
+    """The last position that is served must lie within the model's tables of positions."""
+    with attending_with(model, "eager"):
+        model(
+            input_ids=torch.zeros(1, 1, dtype=torch.long, device=device),
+            position_ids=torch.tensor([[position]], device=device),
+            use_cache=False,
+        )
