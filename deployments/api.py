@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from deployments import api_errors
 from deployments.json_values import parse_object, show
-from deployments.replies import ChatCompletion, Completion
-from deployments.schemas import ChatRequest, CompletionRequest
+from deployments.openai.replies import ChatCompletion, Completion
+from deployments.openai.schemas import ChatRequest, CompletionRequest
 from deployments.service import GenerationService, Job
 from deployments.sse import ClientGone, EventStream, unless_disconnected
 from deployments.validation import ModelNotFound, plain_name

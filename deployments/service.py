@@ -14,9 +14,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from deployments.detokenizer import Detokenizer
 from deployments.json_values import show
-from deployments.replies import (
+from deployments.openai.replies import (
     ChatFormat,
     CompletionFormat,
     CompletionTokensDetails,
@@ -25,8 +24,10 @@ from deployments.replies import (
     ReplyFormat,
     Usage,
 )
-from deployments.schemas import ChatRequest, CompletionRequest
-from deployments.text import TextAssembler, render_chat
+from deployments.openai.schemas import ChatRequest, CompletionRequest
+from deployments.text.assembler import TextAssembler
+from deployments.text.chat_template import render_chat
+from deployments.text.detokenizer import Detokenizer
 from deployments.validation import ModelNotFound
 from engine.core import EngineStatus
 from engine.errors import EngineDead, PromptTooLong, RequestError

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deployments.schemas import ChatRequest, CompletionRequest
+from deployments.openai.schemas import ChatRequest, CompletionRequest
 from engine.errors import RequestError
 
 HELLO = [{"role": "user", "content": "hello"}]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from deployments.json_values import show
-from deployments.neutral_fields import (
+from deployments.openai.neutral_fields import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
     MESSAGE_FIELDS,

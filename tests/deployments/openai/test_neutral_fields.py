@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.json_values import parse_object, show
-from deployments.schemas import ChatRequest
+from deployments.openai.schemas import ChatRequest
 from engine.errors import RequestError
 from tests.deployments.requests import chat, completion, refusal
 

@@ -11,8 +11,10 @@ from tokenizers import decoders, pre_tokenizers
 from tokenizers.decoders import Decoder
 from transformers import PreTrainedTokenizerFast
 
-from deployments.detokenizer import Detokenizer
-from deployments.text import StopMatcher, TextAssembler, render_chat
+from deployments.text.assembler import TextAssembler
+from deployments.text.chat_template import render_chat
+from deployments.text.detokenizer import Detokenizer
+from deployments.text.stop_strings import StopMatcher
 from engine.errors import RequestError
 from engine.request import FinishReason, TokenDelta
 from tests.tiny_tokenizer import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deployments.schemas import ChatRequest, CompletionRequest
+from deployments.openai.schemas import ChatRequest, CompletionRequest
 from engine.errors import RequestError
 from tests.deployments.requests import HELLO, chat, completion, refusal
 
@@ -118,7 +118,7 @@ def test_bad_stop(stop: object) -> None:
         ({"top_p": 0}, "top_p must be above 0 and at most 1, got 0"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1, got 1.5"),
         ({"top_k": -1}, "top_k must be 0 (off) or more, got -1"),
-        ({"seed": 2**63}, f"seed must fit in 64 bits, got {2**63}"),
+        ({"seed": 2**63}, f"seed must be within 64 bits, got {2**63}"),
         ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"stop_token_ids": 5}, "stop_token_ids must be a list, got 5"),
         ({"stop_token_ids": [1, "a"]}, 'stop_token_ids[1] must be a whole number, got "a"'),

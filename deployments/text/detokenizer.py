@@ -1,16 +1,18 @@
 """Token ids to text while they arrive, in time linear in their number.
 
-All pieces that a stream's `push` and its last `flush` return are, together, `decode(ids)`. How the
-text of a growing sequence can be known early depends on the tokenizer's decoder:
+All pieces that a stream's `push` and its last `flush` return are, together, `decode(ids)` of the
+tokens that are not skipped. Special tokens are skipped, unless `showing_special` keeps them. How
+the text of a growing sequence can be known early depends on the tokenizer's decoder:
 
 - Byte-level (GPT-2, Llama 3, Qwen, ...): tokens are bytes, decoded one by one (`ByteLevelStream`).
 - Others: neighbouring tokens are decoded together, each with a few before it (`WindowStream`).
 """
 
 import codecs
+import copy
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,11 +27,13 @@ class Detokenizer:
     def __init__(self, tokenizer: "PreTrainedTokenizerFast") -> None:
         self._tokenizer = tokenizer
         self._backend = tokenizer.backend_tokenizer
-        self._special_ids = frozenset(
+        special_ids = (
             token_id
             for token_id, token in self._backend.get_added_tokens_decoder().items()
             if token.special
         )
+        self._special_ids = frozenset(special_ids)
+        self._skipped_ids = self._special_ids
         kinds = _decoder_kinds(self._backend.decoder)
         self._byte_of = self._byte_fallback_ids() if "ByteFallback" in kinds else {}
         self._is_byte_level = kinds == ["ByteLevel"]
@@ -37,13 +41,30 @@ class Detokenizer:
         self.splits_characters = "ByteLevel" in kinds
         """Whether one character may be spread over tokens other than raw bytes."""
 
+    def showing_special(self, tokens: Collection[str] | None = None) -> "Detokenizer":
+        """One for which these special tokens, or all, are text like any other."""
+        shown = {
+            token_id
+            for token_id in self._special_ids
+            if tokens is None or self._backend.id_to_token(token_id) in tokens
+        }
+        other = copy.copy(self)
+        other._skipped_ids = self._special_ids - shown
+        return other
+
     def stream(self) -> "TextStream":
         """A stream for one sequence."""
         return ByteLevelStream(self) if self._is_byte_level else WindowStream(self)
 
     def is_silent(self, token_id: int) -> bool:
-        """Whether the token never makes text: a special one, or one that no text stands for."""
-        return token_id in self._special_ids or self._backend.id_to_token(token_id) is None
+        """Whether the token never makes text: a skipped one, or one that no text stands for."""
+        return token_id in self._skipped_ids or self._backend.id_to_token(token_id) is None
+
+    def name(self, token_id: int) -> str | None:
+        """The vocabulary's own name for the token."""
+        name = self._backend.id_to_token(token_id)
+        assert name is None or isinstance(name, str)
+        return name
 
     def fallback_byte(self, token_id: int) -> int | None:
         """The raw byte that the token is, under a decoder that joins runs of them into text."""
@@ -59,13 +80,13 @@ class Detokenizer:
             return token.encode()
 
     def decode_part(self, token_ids: Sequence[int]) -> str:
-        """Text of neighbouring tokens, which may lack the context of those before."""
-        return self._backend.decode(token_ids, skip_special_tokens=True)
+        """Text of neighbouring tokens, none silent, which may lack the context of those before."""
+        return self._backend.decode(token_ids, skip_special_tokens=False)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of a whole sequence, special tokens left out."""
+        """Text of a whole sequence of tokens, none silent."""
         text = self._tokenizer.decode(
-            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         assert isinstance(text, str)
         return text

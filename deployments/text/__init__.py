@@ -1,0 +1,1 @@
+"""Text and tokens: templates on the way in; detokenising and stop strings on the way out."""
