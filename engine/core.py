@@ -28,11 +28,18 @@ class EngineStatus:
     num_decoding: int
     num_blocks: int
     num_free_blocks: int
+    """Blocks that no running sequence holds."""
     table_version: int
     draft_len: int
     """Length in force at the present number of decoding sequences."""
     steps: int
     """Steps done since the start."""
+    num_cached_blocks: int = 0
+    """Free blocks whose content the prefix cache still finds."""
+    prefix_cache_queries: int = 0
+    """Prompt tokens that were looked up in the prefix cache, since the start."""
+    prefix_cache_hits: int = 0
+    """Of them, those that were found."""
 
 
 class Engine:
@@ -198,6 +205,9 @@ class Engine:
             table_version=self._table.version,
             draft_len=self._table.draft_len(decoding) if decoding else 0,
             steps=self._steps,
+            num_cached_blocks=self._pool.cache.num_idle,
+            prefix_cache_queries=self._scheduler.prefix_cache_queries,
+            prefix_cache_hits=self._scheduler.prefix_cache_hits,
         )
 
     def check_integrity(self) -> None:

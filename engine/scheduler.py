@@ -1,22 +1,28 @@
 """Decides what each step computes and books what came of it: sequences and blocks are its own."""
 
-from collections import deque
 from collections.abc import Sequence as ReadOnly
 
 from engine.blocks import BlockPool
 from engine.plan import Draft, SeqSlice, SliceResult, StepPlan, StepResult
+from engine.prefix_cache import extend_digests
+from engine.queues import Queues
 from engine.request import FinishReason, TokenDelta
 from engine.sequence import Sequence
+from engine.shares import fair_shares
 from policy.table import SpeculationTable
 
 
 class Scheduler:
     """Continuous batching: computed tokens catch up with known tokens plus drafts.
 
-    There are no phases. Decoding sequences go first (one pending token each, plus a draft), then
-    the rest of the step's token budget goes to sequences with more pending tokens, oldest first,
-    then to new ones. When blocks run out, drafts are dropped first, then the newest sequence is
-    preempted: its blocks are freed and its tokens, kept, are computed again later.
+    There are no phases. First the waiting are admitted, as far as slots, blocks and the step's
+    token budget go; what the prefix cache holds of them counts as computed. Then decoding sequences
+    get one token each, plus a draft, and those with more pending tokens share what is left of the
+    budget. Everywhere the lower rank (priority, arrival) goes first.
+
+    When blocks run out, drafts are dropped first, then the running sequence of the highest rank is
+    preempted: its blocks are let go, and its tokens, kept, are computed again later unless they are
+    still found. A waiting sequence of a better priority makes its way in by the same means.
     """
 
     def __init__(
@@ -31,123 +37,150 @@ class Scheduler:
         self._max_num_seqs = max_num_seqs
         self._max_step_tokens = max_step_tokens
         self._max_draft_len = max_draft_len
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []  # in order of admission
-        self._by_id: dict[str, Sequence] = {}
+        self._queues = Queues(pool)
+        self.prefix_cache_queries = 0
+        """Prompt tokens that were looked up in the prefix cache, since the start."""
+        self.prefix_cache_hits = 0
+        """Of them, those found."""
 
     # ---- what is where
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self._by_id
+        return request_id in self._queues
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._queues.waiting)
 
     @property
     def num_running(self) -> int:
-        return len(self._running)
+        return len(self._queues.running)
 
     @property
     def num_decoding(self) -> int:
-        return sum(seq.is_decoding for seq in self._running)
+        return len(self._queues.decoding)
 
     def check_integrity(self) -> None:
-        """Assert that every block has exactly one owner and every counter is in range."""
-        owned = [block for seq in self._running for block in seq.block_ids]
-        assert len(owned) == len(set(owned)), "a block has two owners"
-        assert len(owned) + self._pool.num_free == self._pool.num_blocks, "blocks leaked"
-        assert set(self._by_id) == {seq.request_id for seq in (*self._waiting, *self._running)}
-        for seq in self._running:
-            assert 0 <= seq.num_computed < len(seq.tokens) < seq.max_len
-            assert 0 <= seq.draft_computed <= len(seq.tokens)
-            assert len(seq.block_ids) >= self._pool.blocks_for(seq.num_computed)
-        for seq in self._waiting:
-            assert not seq.block_ids
-            assert seq.num_computed == seq.draft_computed == 0
+        """Assert that every block's owners are known and every counter is in range."""
+        self._queues.check_integrity()
 
     # ---- in and out
 
     def add(self, seq: Sequence) -> None:
-        self._by_id[seq.request_id] = seq
-        self._waiting.append(seq)
+        self._queues.add(seq)
 
     def abort(self, request_id: str) -> bool:
         """Forget a request and free its blocks; False if it is not in flight."""
-        seq = self._by_id.get(request_id)
-        if seq is None:
+        if request_id not in self._queues:
             return False
-        if seq in self._running:
-            self._finish(seq)
-        else:
-            self._waiting.remove(seq)
-            del self._by_id[request_id]
+        self._queues.remove(self._queues[request_id])
+        return True
+
+    # ---- admit
+
+    def _admit(self) -> None:
+        """Let the waiting in, in order of rank, until one finds no room.
+
+        One whose next block a running sequence is about to compute stays out for this step: so
+        requests with the same prompt, sent together, compute it once.
+        """
+        waiting, block_size = self._queues.waiting, self._pool.block_size
+        prefilling = self._queues.prefilling
+        index = 0
+        while index < len(waiting):
+            seq = waiting[index]
+            extend_digests(seq.digests, seq.tokens, block_size)
+            if any(self._awaits(seq, other) for other in prefilling):
+                index += 1
+                continue
+            found = self._pool.cache.find(seq.digests, seq.num_reusable // block_size)
+            if not self._has_share(seq) or not (
+                self._has_room(seq, found) or self._make_way(seq, found)
+            ):
+                break
+            self._queues.start(seq, found)
+            if seq.num_cached_tokens is None:
+                seq.num_cached_tokens = seq.num_computed
+                if not seq.wants_prompt_logprobs:
+                    self.prefix_cache_queries += seq.num_prompt
+                    self.prefix_cache_hits += seq.num_computed
+            prefilling = self._queues.prefilling
+
+    def _awaits(self, seq: Sequence, other: Sequence) -> bool:
+        """Whether `other`, of a lower rank, is at a block that `seq` needs and can't find yet."""
+        index = other.num_computed // self._pool.block_size
+        return (
+            other.rank < seq.rank
+            and index < min(len(other.digests), seq.num_reusable // self._pool.block_size)
+            and other.digests[index] == seq.digests[index]
+            and seq.digests[index] not in self._pool.cache
+        )
+
+    def _has_share(self, seq: Sequence) -> bool:
+        """Whether the step's token budget would leave something for `seq`."""
+        before = [o.num_pending for o in self._queues.prefilling if o.rank < seq.rank]
+        budget = max(0, self._max_step_tokens - self.num_decoding)
+        return fair_shares([*before, seq.num_pending], budget)[-1] > 0
+
+    def _has_room(self, seq: Sequence, found: list[int]) -> bool:
+        """Whether there are a slot and blocks for `seq`, which shares the `found` ones."""
+        num_running = self.num_running
+        needed = self._pool.blocks_for(len(seq.tokens) + 1) - self._pool.num_in_use(found)
+        # One block is left over for each running sequence, so that an admission is not undone by
+        # this step's growth. An idle engine has room for any sequence.
+        fits = num_running == 0 or needed + num_running <= self._pool.num_free
+        return num_running < self._max_num_seqs and fits
+
+    def _make_way(self, seq: Sequence, found: list[int]) -> bool:
+        """Preempt running sequences of a worse priority if `seq` has room then, else none."""
+        running = self._queues.running
+        staying = [other for other in running if other.request.priority <= seq.request.priority]
+        if len(staying) == len(running):
+            return False
+        kept = {block for other in staying for block in other.block_ids}
+        needed = self._pool.blocks_for(len(seq.tokens) + 1) - len(kept.intersection(found))
+        if staying and needed + len(staying) > self._pool.num_blocks - len(kept):
+            return False
+        while not self._has_room(seq, found):
+            self._queues.preempt()
         return True
 
     # ---- plan
 
     def plan(self, table: SpeculationTable) -> StepPlan:
         """The next step; no slices when there is nothing to do."""
-        decoding = [seq for seq in self._running if seq.is_decoding]
-        prefilling = [seq for seq in self._running if not seq.is_decoding]
+        self._admit()
+        decoding = self._queues.decoding
         draft_len = min(table.draft_len(len(decoding)), self._max_draft_len) if decoding else 0
-        budget = self._max_step_tokens
         slices: list[SeqSlice] = []
-        preempted = False
-        for seq in (*decoding, *prefilling):
-            if budget == 0:
-                break
-            if seq not in self._running:
-                continue  # preempted a moment ago to make room
-            wanted = min(draft_len, seq.max_useful_draft()) if seq.is_decoding else 0
-            num_tokens = min(seq.num_pending, budget)
-            granted = self._make_room(seq, num_tokens, wanted, planned=slices)
-            preempted = preempted or granted != wanted
-            if granted is None:
-                continue
-            slices.append(self._slice(seq, num_tokens, granted))
-            budget -= num_tokens
-        if not preempted:
-            self._admit(slices, budget)
+        for seq in decoding[: self._max_step_tokens]:
+            granted = self._make_room(seq, min(draft_len, seq.max_useful_draft()))
+            if not seq.is_running:
+                break  # preempted, and so is whoever comes behind
+            slices.append(self._slice(seq, 1, granted))
+        prefilling = self._queues.prefilling
+        budget = self._max_step_tokens - len(slices)
+        shares = fair_shares([seq.num_pending for seq in prefilling], budget)
+        slices += [
+            self._slice(seq, share, 0)
+            for seq, share in zip(prefilling, shares, strict=True)
+            if share > 0
+        ]
         return StepPlan(table.version, len(decoding), draft_len, tuple(slices))
 
-    def _make_room(
-        self, seq: Sequence, num_tokens: int, draft_len: int, planned: list[SeqSlice]
-    ) -> int | None:
-        """Give `seq` blocks for the step: the draft length granted, or None if it was preempted."""
-        computed = seq.num_computed + num_tokens
-        if self._pool.grow(seq.block_ids, computed + draft_len):
+    def _make_room(self, seq: Sequence, draft_len: int) -> int:
+        """Give a decoding sequence blocks, unless it is preempted: the draft length granted.
+
+        Only decoding sequences grow, the lowest rank first, so no slice is ever planned in vain.
+        """
+        if seq.is_running and self._pool.grow(seq.block_ids, len(seq.tokens) + draft_len):
             return draft_len
-        while not self._pool.grow(seq.block_ids, computed):
-            victim = self._running[-1]
-            self._preempt(victim)
-            planned[:] = [part for part in planned if part.request_id != victim.request_id]
-            if victim is seq:
-                return None
+        while seq.is_running and not self._pool.grow(seq.block_ids, len(seq.tokens)):
+            self._queues.preempt()
         return 0
 
-    def _preempt(self, seq: Sequence) -> None:
-        self._running.remove(seq)
-        self._pool.release(seq.block_ids)
-        seq.num_computed = seq.draft_computed = 0
-        self._waiting.appendleft(seq)
-
-    def _admit(self, slices: list[SeqSlice], budget: int) -> None:
-        while self._waiting and budget > 0 and len(self._running) < self._max_num_seqs:
-            seq = self._waiting[0]
-            # One block is left over for each running sequence, so that an admission is not
-            # undone by the next step's growth.
-            needed = self._pool.blocks_for(len(seq.tokens) + 1)
-            if self._running and needed + len(self._running) > self._pool.num_free:
-                break
-            self._pool.grow(seq.block_ids, len(seq.tokens))
-            self._waiting.popleft()
-            self._running.append(seq)
-            num_tokens = min(seq.num_pending, budget)
-            slices.append(self._slice(seq, num_tokens, 0))
-            budget -= num_tokens
-
     def _slice(self, seq: Sequence, num_tokens: int, draft_len: int) -> SeqSlice:
+        self._count_shared_draft_kv(seq)
         end = seq.num_computed + num_tokens
         samples = num_tokens == seq.num_pending
         logits_from = end - samples
@@ -170,69 +203,83 @@ class Scheduler:
             grammar=seq.grammar,
         )
 
+    def _count_shared_draft_kv(self, seq: Sequence) -> None:
+        """Move `draft_computed` past blocks that the draft computed, for whichever sequence."""
+        index = seq.draft_computed // self._pool.block_size
+        while index < len(seq.block_ids) and self._pool.cache.has_draft(seq.block_ids[index]):
+            index += 1
+            seq.draft_computed = index * self._pool.block_size
+
     # ---- commit
 
     def commit(
         self, plan: StepPlan, drafts: ReadOnly[Draft], result: StepResult
     ) -> list[TokenDelta]:
         """Book a step. A rejected draft is forgotten by not counting it; its KV is overwritten."""
-        deltas: list[TokenDelta] = []
-        for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True):
-            seq = self._by_id[part.request_id]
-            seq.num_computed = part.end
-            seq.num_prompt_logprobs += len(outcome.prompt_logprobs)
-            if outcome.error is not None:
-                self._finish(seq)
-                deltas.append(
-                    TokenDelta(seq.request_id, (), FinishReason.ERROR, error=outcome.error)
-                )
-            elif part.samples:
-                deltas.append(self._advance(seq, part, draft, outcome))
-            elif outcome.prompt_logprobs:
-                deltas.append(
-                    TokenDelta(seq.request_id, (), prompt_logprobs=outcome.prompt_logprobs)
-                )
-        return deltas
+        booked = [
+            self._book(self._queues[part.request_id], part, draft, outcome)
+            for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True)
+        ]
+        return [delta for delta in booked if delta is not None]
 
-    def _advance(
+    def _book(
         self, seq: Sequence, part: SeqSlice, draft: Draft, outcome: SliceResult
-    ) -> TokenDelta:
-        """Book the new tokens of one sequence, up to its end, wherever in the block that is."""
-        num_accepted = len(outcome.new_tokens) - 1
-        seq.num_computed += num_accepted
-        seq.draft_computed = max(
-            seq.draft_computed, min(draft.num_computed, part.end + num_accepted)
-        )
-        emitted: list[int] = []
-        reason = None
-        for token in outcome.new_tokens:
-            seq.tokens.append(token)
-            emitted.append(token)
-            reason = self._end(seq, token)
-            if reason is not None:
-                self._finish(seq)
-                break
+    ) -> TokenDelta | None:
+        """Book one sequence's part of a step: what there is to tell of it, if anything."""
+        is_first = len(seq.tokens) == seq.num_prompt
+        emitted, reason = _append(seq, outcome.new_tokens)
+        # Of what is emitted, the last token is the target's own, or the last of all.
+        num_accepted = max(0, len(emitted) - 1)
+        seq.num_computed = part.end + num_accepted
+        seq.draft_computed = max(seq.draft_computed, min(draft.num_computed, seq.num_computed))
+        seq.num_prompt_logprobs += len(outcome.prompt_logprobs)
+        self._publish(seq, part)
+        if outcome.error is not None:
+            reason = FinishReason.ERROR
+        if reason is not None:
+            self._queues.remove(seq)
+        elif not emitted and not outcome.prompt_logprobs:
+            return None
         return TokenDelta(
             request_id=seq.request_id,
             token_ids=tuple(emitted),
             finish_reason=reason,
-            num_drafted=len(draft.token_ids),
-            # Of what is emitted, the last token is the target's own.
-            num_accepted=len(emitted) - 1,
+            num_drafted=len(draft.token_ids) if emitted else 0,
+            num_accepted=num_accepted,
             logprobs=outcome.logprobs[: len(emitted)],
             prompt_logprobs=outcome.prompt_logprobs,
-            ends_with_stop_token=reason is not None and emitted[-1] in seq.stop_ids,
+            num_cached_tokens=(seq.num_cached_tokens or 0) if is_first and emitted else 0,
+            error=outcome.error,
+            ends_with_stop_token=reason is not None and not seq.stop_ids.isdisjoint(emitted[-1:]),
         )
 
-    def _end(self, seq: Sequence, token: int) -> FinishReason | None:
-        """Why the sequence ends with `token`, its last; None if it goes on."""
-        if token in seq.stop_ids:
-            return FinishReason.STOP
-        if seq.grammar is not None and seq.grammar.has_ended(seq.output):
-            return FinishReason.STOP
-        return FinishReason.LENGTH if len(seq.tokens) >= seq.max_len else None
+    def _publish(self, seq: Sequence, part: SeqSlice) -> None:
+        """Make findable the blocks that the step filled. Rejected drafts are not counted in it."""
+        size, cache = self._pool.block_size, self._pool.cache
+        extend_digests(seq.digests, seq.tokens, size)
+        for index in range(part.start // size, seq.num_computed // size):
+            cache.publish(seq.block_ids[index], seq.digests[index])
+        for index in range(part.draft_computed // size, seq.draft_computed // size):
+            cache.publish_draft(seq.block_ids[index])
 
-    def _finish(self, seq: Sequence) -> None:
-        self._running.remove(seq)
-        self._pool.release(seq.block_ids)
-        del self._by_id[seq.request_id]
+
+def _append(seq: Sequence, new_tokens: ReadOnly[int]) -> tuple[list[int], FinishReason | None]:
+    """Add new tokens up to the sequence's end, wherever among them that is: those added, and why
+    it ends."""
+    emitted: list[int] = []
+    for token in new_tokens:
+        seq.tokens.append(token)
+        emitted.append(token)
+        reason = _end(seq, token)
+        if reason is not None:
+            return emitted, reason
+    return emitted, None
+
+
+def _end(seq: Sequence, token: int) -> FinishReason | None:
+    """Why the sequence ends with `token`, its last; None if it goes on."""
+    if token in seq.stop_ids:
+        return FinishReason.STOP
+    if seq.grammar is not None and seq.grammar.has_ended(seq.output):
+        return FinishReason.STOP
+    return FinishReason.LENGTH if len(seq.tokens) >= seq.max_len else None

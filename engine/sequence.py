@@ -13,6 +13,7 @@ class Sequence:
     tokens:      [ prompt ............ | generated ... ]
     target KV:   [ num_computed ..............]          the rest is pending (1 when decoding)
     draft KV:    [ draft_computed .....]                 the drafter catches up when it next drafts
+    blocks:      [ shared ....][ own .....................]  block_ids; empty while it waits
     """
 
     request: Request
@@ -25,6 +26,12 @@ class Sequence:
     grammar: GrammarCursor | None = None
     num_prompt_logprobs: int = 0
     """Log-probabilities of prompt tokens that have been told."""
+    arrival: int = 0
+    """How many requests came before it."""
+    num_cached_tokens: int | None = None
+    """Tokens found in the prefix cache when it was first admitted; None before."""
+    digests: list[bytes] = field(default_factory=list)
+    """Of its full blocks, as far as they were needed."""
     block_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
     draft_computed: int = 0
@@ -32,6 +39,11 @@ class Sequence:
     @property
     def request_id(self) -> str:
         return self.request.request_id
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Who goes first: the lowest."""
+        return self.request.priority, self.arrival
 
     @property
     def num_prompt(self) -> int:
@@ -57,6 +69,17 @@ class Sequence:
     def is_decoding(self) -> bool:
         """Whether only the newest token is pending: the next pass of the target yields a token."""
         return self.num_pending == 1 and self.num_computed > 0
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.block_ids)
+
+    @property
+    def num_reusable(self) -> int:
+        """Known tokens whose KV may come from the cache, because nobody needs their logits."""
+        if self.wants_prompt_logprobs:
+            return self.num_prompt_logprobs
+        return len(self.tokens) - 1
 
     def max_useful_draft(self) -> int:
         """Longest draft that can still be emitted whole, the bonus token included."""
