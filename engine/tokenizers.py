@@ -7,6 +7,7 @@ a prompt, decoding, truncation, padding, chat templates; and the embeddings' siz
 """
 
 import json
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,12 @@ def _different_cut(ours: PreTrainedTokenizerFast, theirs: PreTrainedTokenizerFas
     ours_cut, theirs_cut = (_cutting(tokenizer) for tokenizer in (ours, theirs))
     if ours_cut == theirs_cut:
         return None
-    pair = (ours.backend_tokenizer, theirs.backend_tokenizer)
-    for text in _texts(ours, theirs):
-        our_ids, their_ids = (_encode(tokenizer, text) for tokenizer in pair)
+    texts = _texts(ours, theirs)
+    cuts = (_cut(tokenizer.backend_tokenizer, texts) for tokenizer in (ours, theirs))
+    for text, our_ids, their_ids in zip(texts, *cuts, strict=True):
         if our_ids != their_ids:
-            parting = next(
-                (i for i, (a, b) in enumerate(zip(our_ids, their_ids, strict=False)) if a != b),
-                min(len(our_ids), len(their_ids)),
-            )
+            pairs = enumerate(zip_longest(our_ids, their_ids))
+            parting = next(i for i, (our_id, their_id) in pairs if our_id != their_id)
             return (
                 f"{text!r} becomes {our_ids[parting : parting + 4]} for the target and "
                 f"{their_ids[parting : parting + 4]} for the draft, from token {parting} on"
@@ -93,6 +92,7 @@ def _texts(ours: PreTrainedTokenizerFast, theirs: PreTrainedTokenizerFast) -> li
     return [*SAMPLES, *added, *tokens]
 
 
-def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return ids
+def _cut(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return [cut.ids for cut in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
