@@ -11,10 +11,11 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from deployments import api_errors
+from deployments.generation.job import Job
 from deployments.json_values import parse_object, show
 from deployments.openai.replies import ChatCompletion, Completion
 from deployments.openai.schemas import ChatRequest, CompletionRequest
-from deployments.service import GenerationService, Job
+from deployments.service import GenerationService
 from deployments.sse import ClientGone, EventStream, unless_disconnected
 from deployments.validation import ModelNotFound, plain_name
 from engine.errors import RequestError

@@ -11,9 +11,17 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.generation.errors import GenerationFailed
 from deployments.json_values import SHOWN_CHARACTERS, MalformedBody
 from deployments.validation import ModelNotFound
-from engine.errors import EngineDead, EngineFull, PacelineError, PromptTooLong, RequestError
+from engine.errors import (
+    EngineDead,
+    EngineFull,
+    GrammarError,
+    PacelineError,
+    PromptTooLong,
+    RequestError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +70,10 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(400, message, param=error.field, code="context_length_exceeded")
     if isinstance(error, RequestError):
         return ApiError(400, message, param=error.field, code="invalid_value")
+    if isinstance(error, GrammarError):
+        return ApiError(400, message, code="invalid_value")
+    if isinstance(error, GenerationFailed):
+        return ApiError(500, message, kind="server_error", code="generation_failed")
     if isinstance(error, PacelineError):
         codes = {EngineFull: "engine_full", EngineDead: "engine_dead"}
         return ApiError(

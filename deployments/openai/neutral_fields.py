@@ -1,4 +1,4 @@
-"""Fields of the OpenAI API that are not honoured yet: which values ask for nothing.
+"""Fields of the OpenAI API that are not honoured: which values ask for nothing.
 
 A field given at its neutral value is dropped, because leaving it unhonoured changes nothing. With
 any other value it is refused by name: a parameter is never accepted and ignored. `null` is neutral
@@ -36,8 +36,6 @@ class Neutral:
 
 
 ONLY_NULL = Neutral()
-ZERO = Neutral((0,))
-ONE = Neutral((1,))
 FALSE = Neutral((False,))
 EMPTY_LIST = Neutral(([],))
 LABEL = Neutral(accepts=lambda value: isinstance(value, str), expected="a string")
@@ -50,18 +48,6 @@ LABELS = Neutral(
 )
 
 _COMMON: dict[str, Neutral] = {
-    "n": ONE,
-    "presence_penalty": ZERO,
-    "frequency_penalty": ZERO,
-    "repetition_penalty": ONE,
-    "min_p": ZERO,
-    "min_tokens": ZERO,
-    "logit_bias": Neutral(({},)),
-    "bad_words": EMPTY_LIST,
-    "ignore_eos": FALSE,
-    "include_stop_str_in_output": FALSE,
-    "skip_special_tokens": Neutral((True,)),
-    "response_format": Neutral(({"type": "text"},)),
     "user": LABEL,
     "metadata": LABELS,
     "safety_identifier": LABEL,
@@ -70,26 +56,18 @@ _COMMON: dict[str, Neutral] = {
     "store": FALSE,
 }
 COMPLETION_FIELDS: Mapping[str, Neutral] = _COMMON | {
-    "best_of": ONE,
-    "echo": FALSE,
-    "logprobs": ONLY_NULL,
     "suffix": Neutral(("",)),
 }
 CHAT_FIELDS: Mapping[str, Neutral] = _COMMON | {
     "audio": ONLY_NULL,
     "function_call": Neutral(("none",)),
     "functions": EMPTY_LIST,
-    "logprobs": FALSE,
     "modalities": Neutral((["text"],)),
     "moderation": ONLY_NULL,
-    "parallel_tool_calls": Neutral((True, False)),
     "prediction": ONLY_NULL,
     "prompt_cache_options": ONLY_NULL,
     "prompt_cache_retention": ONLY_NULL,
     "reasoning_effort": Neutral(("none",)),
-    "tool_choice": Neutral(("none", "auto")),
-    "tools": EMPTY_LIST,
-    "top_logprobs": ZERO,
     "verbosity": ONLY_NULL,
     "web_search_options": ONLY_NULL,
 }
@@ -99,8 +77,6 @@ MESSAGE_FIELDS: Mapping[str, Neutral] = {
     "function_call": ONLY_NULL,
     "name": ONLY_NULL,
     "refusal": ONLY_NULL,
-    "tool_call_id": ONLY_NULL,
-    "tool_calls": EMPTY_LIST,
 }
 STREAM_OPTIONS_FIELDS: Mapping[str, Neutral] = {"include_obfuscation": FALSE}
 
@@ -113,7 +89,7 @@ def without_neutral(
         if name in body and not neutral.holds(body[name]):
             raise RequestError(
                 prefix + name,
-                f"{prefix}{name} is not supported yet, so it must be left out or be "
+                f"{prefix}{name} is not supported, so it must be left out or be "
                 f"{neutral.describe()}; got {show(body[name])}",
             )
     return {name: value for name, value in body.items() if name not in fields}

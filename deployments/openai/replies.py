@@ -1,10 +1,16 @@
-"""Answers in OpenAI's shapes: whole ones and stream chunks, for both endpoints."""
+"""The shapes of OpenAI's answers, whole ones and stream chunks, for both endpoints."""
 
-from typing import Literal, Protocol
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-OpenAIFinishReason = Literal["stop", "length"]
+from deployments.generation.choice import OpenAIFinishReason
+
+JsonObject = dict[str, object]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class CompletionTokensDetails(BaseModel):
@@ -13,18 +19,44 @@ class CompletionTokensDetails(BaseModel):
     rejected_prediction_tokens: int
 
 
+class PromptTokensDetails(BaseModel):
+    cached_tokens: int
+    """Of the prompt: those computed for an earlier request."""
+
+
 class Usage(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
 
 
+class PromptTokenLogprob(BaseModel):
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptTokenLogprob] | None]
+"""vLLM's: for each token of the prompt, by token id, what was there and what was likeliest."""
+AbsentPromptLogprobs = Annotated[PromptLogprobs | None, Field(exclude_if=_is_none)]
+
+
+class CompletionLogprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    """None for a prompt's first token."""
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
 class CompletionChoice(BaseModel):
-    index: int = 0
+    index: int
     text: str
-    logprobs: None = None
-    finish_reason: OpenAIFinishReason | None
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: OpenAIFinishReason | None = None
+    prompt_logprobs: AbsentPromptLogprobs = None
 
 
 class Completion(BaseModel):
@@ -38,16 +70,44 @@ class Completion(BaseModel):
     usage: Usage | None = None
 
 
-class AssistantMessage(BaseModel):
-    role: Literal["assistant"] = "assistant"
-    content: str
+class TopLogprob(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    content: list[TokenLogprob]
     refusal: None = None
 
 
+class FunctionCall(BaseModel):
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class AssistantMessage(BaseModel):
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    """None where there are only tool calls."""
+    refusal: None = None
+    tool_calls: list[ToolCall] | None = Field(default=None, exclude_if=_is_none)
+
+
 class ChatChoice(BaseModel):
-    index: int = 0
+    index: int
     message: AssistantMessage
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: OpenAIFinishReason
 
 
@@ -58,17 +118,33 @@ class ChatCompletion(BaseModel):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: AbsentPromptLogprobs = None
+
+
+class FunctionCallDelta(BaseModel):
+    name: str | None = Field(default=None, exclude_if=_is_none)
+    arguments: str
+
+
+class ToolCallDelta(BaseModel):
+    index: int
+    id: str | None = Field(default=None, exclude_if=_is_none)
+    type: Literal["function"] | None = Field(default=None, exclude_if=_is_none)
+    function: FunctionCallDelta
 
 
 class ChatDelta(BaseModel):
-    role: Literal["assistant"] | None = None
-    content: str | None = None
+    """Absent means unchanged."""
+
+    role: Literal["assistant"] | None = Field(default=None, exclude_if=_is_none)
+    content: str | None = Field(default=None, exclude_if=_is_none)
+    tool_calls: list[ToolCallDelta] | None = Field(default=None, exclude_if=_is_none)
 
 
 class ChatChunkChoice(BaseModel):
-    index: int = 0
+    index: int
     delta: ChatDelta
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: OpenAIFinishReason | None = None
 
 
@@ -79,91 +155,4 @@ class ChatCompletionChunk(BaseModel):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | None = None
-
-
-JsonObject = dict[str, object]
-
-
-class ReplyFormat(Protocol):
-    """How one request's answer is written."""
-
-    def opening(self) -> list[JsonObject]:
-        """Chunks before the first text."""
-
-    def chunks(self, text: str, finish_reason: OpenAIFinishReason | None) -> list[JsonObject]:
-        """Chunks for new text, and for the end where there is a reason."""
-
-    def usage_chunk(self, usage: Usage) -> JsonObject:
-        """The chunk without choices that `include_usage` asks for."""
-
-    def whole(self, text: str, finish_reason: OpenAIFinishReason, usage: Usage) -> JsonObject:
-        """The answer that is not streamed."""
-
-
-class CompletionFormat:
-    """Answers of /v1/completions."""
-
-    def __init__(self, request_id: str, created_unix_s: int, model: str) -> None:
-        self._id = f"cmpl-{request_id}"
-        self._created = created_unix_s
-        self._model = model
-
-    def opening(self) -> list[JsonObject]:
-        return []
-
-    def chunks(self, text: str, finish_reason: OpenAIFinishReason | None) -> list[JsonObject]:
-        return [self._completion([CompletionChoice(text=text, finish_reason=finish_reason)])]
-
-    def usage_chunk(self, usage: Usage) -> JsonObject:
-        return self._completion([], usage)
-
-    def whole(self, text: str, finish_reason: OpenAIFinishReason, usage: Usage) -> JsonObject:
-        return self._completion([CompletionChoice(text=text, finish_reason=finish_reason)], usage)
-
-    def _completion(
-        self, choices: list[CompletionChoice], usage: Usage | None = None
-    ) -> JsonObject:
-        return Completion(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
-        ).model_dump()
-
-
-class ChatFormat:
-    """Answers of /v1/chat/completions."""
-
-    def __init__(self, request_id: str, created_unix_s: int, model: str) -> None:
-        self._id = f"chatcmpl-{request_id}"
-        self._created = created_unix_s
-        self._model = model
-
-    def opening(self) -> list[JsonObject]:
-        return [self._chunk(ChatDelta(role="assistant", content=""))]
-
-    def chunks(self, text: str, finish_reason: OpenAIFinishReason | None) -> list[JsonObject]:
-        made = [self._chunk(ChatDelta(content=text))] if text else []
-        if finish_reason is not None:
-            made.append(self._chunk(ChatDelta(), finish_reason))
-        return made
-
-    def usage_chunk(self, usage: Usage) -> JsonObject:
-        return self._dump([], usage)
-
-    def whole(self, text: str, finish_reason: OpenAIFinishReason, usage: Usage) -> JsonObject:
-        choice = ChatChoice(message=AssistantMessage(content=text), finish_reason=finish_reason)
-        return ChatCompletion(
-            id=self._id, created=self._created, model=self._model, choices=[choice], usage=usage
-        ).model_dump()
-
-    def _chunk(
-        self, delta: ChatDelta, finish_reason: OpenAIFinishReason | None = None
-    ) -> JsonObject:
-        return self._dump([ChatChunkChoice(delta=delta, finish_reason=finish_reason)])
-
-    def _dump(self, choices: list[ChatChunkChoice], usage: Usage | None = None) -> JsonObject:
-        dumped = ChatCompletionChunk(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
-        ).model_dump()
-        for choice in dumped["choices"]:
-            # In a delta, absent means unchanged.
-            choice["delta"] = {k: v for k, v in choice["delta"].items() if v is not None}
-        return dumped
+    prompt_logprobs: AbsentPromptLogprobs = None

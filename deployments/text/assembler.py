@@ -6,22 +6,52 @@
 the text at the same token whatever the size of the deltas.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from deployments.text.detokenizer import Detokenizer
-from deployments.text.stop_strings import StopMatcher
-from engine.request import FinishReason, TokenDelta
+from deployments.text.stop_strings import StopMatcher, StopRule
+from engine.request import FinishReason, TokenDelta, TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToken:
+    """A token of a text."""
+
+    offset: int
+    """Characters before it; for a later part of a character, those before that one."""
+    logprobs: TokenLogprobs
 
 
 class TextAssembler:
-    """Text and counts of one request, from the engine's deltas."""
+    """Text, tokens and counts of one sequence, from the engine's deltas."""
 
-    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        stop: StopRule = StopRule(),  # noqa: B008  # immutable
+        *,
+        keeps_tokens: bool = False,
+        is_complete: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`keeps_tokens`: the deltas carry log-probabilities, which `take_tokens` gives.
+
+        `is_complete` is told all text that becomes certain, and says whether the answer ends there.
+        """
         self._stream = detokenizer.stream()
+        self._min_tokens = stop.min_tokens
         self._matcher = StopMatcher(stop)
+        self._matcher.bar()
+        self._is_complete = is_complete
+        self._keeps_tokens = keeps_tokens
         self._ahead: list[str] = []
         """Text that waits in the stream, in which stop strings are looked for all the same."""
         self._untaken: list[str] = []
+        self._untaken_tokens: deque[ShownToken] = deque()
+        self._num_pushed = 0
+        self._num_shown = 0
+        self._is_cut = False
         self.finish_reason: FinishReason | None = None
         self.num_tokens = 0
         """Up to and including an ending EOS token, or the token that completed a stop string."""
@@ -33,23 +63,24 @@ class TextAssembler:
         """Take one delta. Nothing after the end is looked at."""
         if self.finish_reason is not None:
             return
-        # An EOS or stop token ends the text without being part of it.
-        num_text_tokens = len(delta.token_ids) - (delta.finish_reason is FinishReason.STOP)
+        num_text_tokens = len(delta.token_ids) - delta.ends_with_stop_token
         num_taken = 0
         for num_taken, token_id in enumerate(delta.token_ids, start=1):
             if num_taken <= num_text_tokens:
-                self._push_token(token_id)
-            if self._matcher.matched:
+                self._push_token(
+                    token_id, delta.logprobs[num_taken - 1] if self._keeps_tokens else None
+                )
+            if self._is_cut:
                 break
         self.num_tokens += num_taken
         num_accepted = min(delta.num_accepted, num_taken)
         self.num_accepted += num_accepted
         self.num_rejected += delta.num_drafted - num_accepted
-        if delta.finish_reason is not None and not self._matcher.matched:
+        if delta.finish_reason is not None and not self._is_cut:
             self._show(self._matcher.push(self._stream.flush()))
             self._show(self._matcher.flush())
         # A stop string that completes on the last token allowed is a stop, not a lack of room.
-        self.finish_reason = FinishReason.STOP if self._matcher.matched else delta.finish_reason
+        self.finish_reason = FinishReason.STOP if self._is_cut else delta.finish_reason
 
     def take(self) -> str:
         """Text that has become certain since the last call."""
@@ -57,12 +88,28 @@ class TextAssembler:
         self._untaken.clear()
         return text
 
-    def _push_token(self, token_id: int) -> None:
+    def take_tokens(self) -> list[ShownToken]:
+        """Tokens of which a part was shown since the last call; at the end, all that are left but
+        those behind a cut."""
+        taken = []
+        takes_all = self.finish_reason is not None and not self._is_cut
+        while self._untaken_tokens and (
+            takes_all or self._untaken_tokens[0].offset < self._num_shown
+        ):
+            taken.append(self._untaken_tokens.popleft())
+        return taken
+
+    def _push_token(self, token_id: int, logprobs: TokenLogprobs | None) -> None:
+        if self._num_pushed == self._min_tokens:
+            self._matcher.unbar()
+        self._num_pushed += 1
+        if logprobs is not None:
+            self._untaken_tokens.append(ShownToken(self._matcher.num_read, logprobs))
         certain = self._stream.push(token_id)
         if certain:
             self._ahead.clear()
             self._show(self._matcher.push(certain))
-        if self._matcher.is_idle or self._matcher.matched:
+        if self._is_cut or (self._matcher.is_idle and not self._keeps_tokens):
             return
         ahead = self._stream.look_ahead()
         if ahead:
@@ -73,3 +120,8 @@ class TextAssembler:
     def _show(self, text: str) -> None:
         if text:
             self._untaken.append(text)
+            self._num_shown += len(text)
+            if self._is_complete is not None and self._is_complete(text):
+                self._is_cut = True
+        if self._matcher.matched:
+            self._is_cut = True

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-def render_chat(tokenizer: "PreTrainedTokenizerFast", messages: Sequence[dict[str, str]]) -> str:
-    """The conversation as the model's template writes it, ready for the assistant's answer.
+def render_chat(
+    tokenizer: "PreTrainedTokenizerFast",
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]] | None = None,
+) -> str:
+    """The conversation, ready for the assistant's answer.
 
     Raises RequestError when the model has no template, or when its template refuses the messages.
     """
@@ -22,7 +26,10 @@ def render_chat(tokenizer: "PreTrainedTokenizerFast", messages: Sequence[dict[st
         )
     try:
         text: Any = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True
+            list(messages),
+            tools=None if tools is None else list(tools),
+            tokenize=False,
+            add_generation_prompt=True,
         )
     except (TemplateError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -31,3 +38,12 @@ def render_chat(tokenizer: "PreTrainedTokenizerFast", messages: Sequence[dict[st
         ) from error
     assert isinstance(text, str)
     return text
+
+
+def tools_template(tokenizer: "PreTrainedTokenizerFast") -> str | None:
+    """The template that is used where there are tools; None: the model has no template."""
+    if not tokenizer.chat_template:
+        return None
+    template = tokenizer.get_chat_template(tools=[])
+    assert isinstance(template, str)
+    return template

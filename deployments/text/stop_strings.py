@@ -1,21 +1,38 @@
 """Stop strings: text that arrives in pieces is cut where one of them stands."""
 
 import copy
-from collections.abc import Sequence
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """Which strings end a text, and how."""
+
+    strings: tuple[str, ...] = ()
+    min_tokens: int = 0
+    """A stop string must be completed by a token behind so many."""
+    is_shown: bool = False
+    """Whether the string that ended the text stays in it."""
 
 
 class StopMatcher:
-    """Cuts text before the first stop string. Holds back text that may be the start of one.
+    """Cuts text at the first stop string. Holds back text that may be the start of one.
 
     Each stop string is matched by its Knuth-Morris-Pratt automaton: the state is how much of the
     stop string the text so far ends with, so a character costs the same however long it is.
     """
 
-    def __init__(self, stop: Sequence[str]) -> None:
-        self._automata = [_Automaton(text) for text in stop]
+    def __init__(self, rule: StopRule) -> None:
+        self._automata = [_Automaton(text) for text in rule.strings]
+        self._is_shown = rule.is_shown
         self._ahead: list[_Automaton] | None = None
         """The automata, advanced by what `matches_ahead` was given since the last push."""
         self._held = ""
+        self._num_pushed = 0
+        self._num_ahead = 0
+        self._min_end = 0
+        """Characters from the beginning behind which a stop string must end."""
         self.matched = False
 
     @property
@@ -23,20 +40,28 @@ class StopMatcher:
         """Whether there is nothing to look for."""
         return not self._automata
 
+    @property
+    def num_read(self) -> int:
+        """Characters that were pushed, or looked at ahead."""
+        return self._num_pushed + self._num_ahead
+
     def push(self, text: str) -> str:
         """Text that can be shown now. After a match `matched` is set and nothing more comes."""
         if self.matched:
             return ""
-        self._ahead = None
-        self._held += text
-        starts = []
+        self._ahead, self._num_ahead = None, 0
+        matches = []
         for automaton in self._automata:
-            end = automaton.advance(text)
+            end = automaton.advance(text, self._min_end - self._num_pushed)
             if end is not None:
-                starts.append(len(self._held) - len(text) + end - automaton.length)
-        if starts:
+                end += len(self._held)
+                matches.append((end - automaton.length, end))
+        self._held += text
+        self._num_pushed += len(text)
+        if matches:
             self.matched = True
-            shown, self._held = self._held[: min(starts)], ""
+            start, end = min(matches)
+            shown, self._held = self._held[: end if self._is_shown else start], ""
             return shown
         num_kept = max((automaton.state for automaton in self._automata), default=0)
         cut = len(self._held) - num_kept
@@ -47,13 +72,23 @@ class StopMatcher:
         """Whether pushing `text`, after the texts asked about since the last push, would match."""
         if self._ahead is None:
             self._ahead = [copy.copy(automaton) for automaton in self._automata]
-        ends = [automaton.advance(text) for automaton in self._ahead]  # each of them, up to here
+        num_barred = self._min_end - self.num_read
+        self._num_ahead += len(text)
+        ends = [automaton.advance(text, num_barred) for automaton in self._ahead]  # all of them
         return any(end is not None for end in ends)
 
     def flush(self) -> str:
         """The text held back, as no more comes."""
         shown, self._held = self._held, ""
         return shown
+
+    def bar(self) -> None:
+        """Let nothing match before `unbar`."""
+        self._min_end = sys.maxsize
+
+    def unbar(self) -> None:
+        """Let match what ends behind the text read so far."""
+        self._min_end = self.num_read
 
 
 class _Automaton:
@@ -70,12 +105,14 @@ class _Automaton:
     def length(self) -> int:
         return len(self._pattern)
 
-    def advance(self, text: str) -> int | None:
-        """Offset in `text` just after the first match, or None."""
-        for offset, character in enumerate(text):
+    def advance(self, text: str, num_barred: int) -> int | None:
+        """Offset in `text` just after the first match that ends behind `num_barred` characters."""
+        for offset, character in enumerate(text, start=1):
             self.state = self._next(self.state, character)
             if self.state == len(self._pattern):
-                return offset + 1
+                if offset > num_barred:
+                    return offset
+                self.state = self._fallback[-1]
         return None
 
     def _next(self, state: int, character: str) -> int:

@@ -34,12 +34,12 @@ def app(tokenizer: PreTrainedTokenizerFast) -> App:
         (b'{"model": "tiny", "prompt": "a", "\\ud800": 1}', "invalid_value", '"\\ud800"', "not a"),
         (b'{"model": "tiny", "prompt": "a", "seed": 1e999}', "invalid_value", "seed", "seed"),
         (b'{"model": "tiny", "prompt": ""}', "invalid_value", "prompt", "must not be empty"),
-        (b'{"model": "tiny", "prompt": "a", "n": 2}', "invalid_value", "n", "not supported yet"),
+        (b'{"model": "tiny", "prompt": "a", "n": 0}', "invalid_value", "n", "between 1 and 128"),
         (
             b'{"model": "tiny", "prompt": "a", "metadata": ' + b'{"a":' * 500 + b"1" + b"}" * 501,
             "invalid_value",
             "metadata",
-            "not supported yet",
+            "not supported",
         ),
         (
             b'{"model": "tiny", "prompt": "a", "max_tokens": -1}',

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from deployments.service import GenerationService, TextDelta
+from deployments.generation.choice import ChoiceDelta
+from deployments.generation.run import Run
+from deployments.service import GenerationService
 from deployments.validation import ModelNotFound
 from engine.errors import EngineDead, EngineFull, PromptTooLong, RequestError
 from engine.request import FinishReason
@@ -24,17 +26,21 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 class Setup:
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, steps: Sequence[Step]) -> None:
-        self.loop = FakeLoop(steps)
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, *scripts: Sequence[Step]) -> None:
+        self.loop = FakeLoop(*scripts)
         self.service = GenerationService(
             self.loop, tokenizer, "tiny", max_model_len=64, vocab_size=len(tokenizer)
         )
 
-    async def deltas(self, **fields: Any) -> list[TextDelta]:
+    async def run(self, **fields: Any) -> Run:
         job = await self.service.prepare_completion(
             {"model": "tiny", "prompt": "The", "max_tokens": 60} | fields
         )
-        return [delta async for delta in self.service.generate(job)]
+        return Run(self.loop, job)
+
+    async def deltas(self, **fields: Any) -> list[ChoiceDelta]:
+        run = await self.run(**fields)
+        return [delta async for delta in run.deltas()]
 
 
 def ids(tokenizer: PreTrainedTokenizerFast, text: str) -> tuple[int, ...]:
@@ -44,14 +50,15 @@ def ids(tokenizer: PreTrainedTokenizerFast, text: str) -> tuple[int, ...]:
 async def test_text_reason_and_counts(tokenizer: PreTrainedTokenizerFast) -> None:
     words = ids(tokenizer, "The quick brown fox")
     setup = Setup(tokenizer, [words, (1,), FinishReason.STOP])
-    deltas = await setup.deltas()
+    run = await setup.run()
+    deltas = [delta async for delta in run.deltas()]
     assert "".join(delta.text for delta in deltas) == "The quick brown fox"
-    last = deltas[-1]
-    assert last.finish_reason == "stop"
+    assert deltas[-1].finish_reason == "stop"
     assert [delta.finish_reason for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
-    assert last.usage.completion_tokens == len(words) + 1
-    assert last.usage.prompt_tokens == len(tokenizer("The")["input_ids"])
-    assert last.usage.total_tokens == last.usage.prompt_tokens + len(words) + 1
+    assert run.usage.completion_tokens == len(words) + 1
+    assert run.usage.prompt_tokens == len(tokenizer("The")["input_ids"])
+    assert run.usage.total_tokens == run.usage.prompt_tokens + len(words) + 1
+    assert run.usage.prompt_tokens_details.cached_tokens == 3
     assert setup.loop.num_open == 0
 
 
@@ -61,8 +68,8 @@ async def test_the_first_token_goes_out_alone_and_what_waits_goes_together(
     gate = asyncio.Event()
     a, b, c = (ids(tokenizer, letter) for letter in "abc")
     setup = Setup(tokenizer, [a, gate, b, c, (1,), FinishReason.STOP])
-    job = await setup.service.prepare_completion({"model": "tiny", "prompt": "x"})
-    async with aclosing(setup.service.generate(job)) as deltas:
+    run = await setup.run()
+    async with aclosing(run.deltas()) as deltas:
         assert (await anext(deltas)).text == "a"
         gate.set()
         rest = await anext(deltas)
@@ -72,10 +79,10 @@ async def test_the_first_token_goes_out_alone_and_what_waits_goes_together(
 async def test_a_first_token_without_text_is_reported(tokenizer: PreTrainedTokenizerFast) -> None:
     never = asyncio.Event()
     setup = Setup(tokenizer, [ids(tokenizer, "界")[:1], never])
-    job = await setup.service.prepare_completion({"model": "tiny", "prompt": "x"})
-    async with aclosing(setup.service.generate(job)) as deltas:
-        first = await anext(deltas)
-        assert (first.text, first.usage.completion_tokens) == ("", 1)
+    run = await setup.run()
+    async with aclosing(run.deltas()) as deltas:
+        assert (await anext(deltas)).text == ""
+        assert run.usage.completion_tokens == 1
 
 
 async def test_a_stop_string_ends_the_engines_work(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -96,10 +103,10 @@ async def test_max_tokens_reaches_the_engine(tokenizer: PreTrainedTokenizerFast)
 async def test_chat_writes_special_tokens_once(tokenizer: PreTrainedTokenizerFast) -> None:
     setup = Setup(tokenizer, [])
     job = await setup.service.prepare_chat({"model": "tiny", "messages": HELLO})
-    prompt = job.request.prompt_token_ids
+    prompt = job.requests[0].prompt_token_ids
     assert prompt.count(tokenizer.bos_token_id) == 1
     assert tokenizer.decode(list(prompt)) == "<|bos|><|user|>hello<|end|><|assistant|>"
-    assert job.request.sampling.max_tokens == 64 - len(prompt)
+    assert job.requests[0].sampling.max_tokens == 64 - len(prompt)
 
 
 async def test_a_plain_prompt_gets_the_tokenizers_special_tokens(
@@ -107,16 +114,16 @@ async def test_a_plain_prompt_gets_the_tokenizers_special_tokens(
 ) -> None:
     setup = Setup(tokenizer, [])
     job = await setup.service.prepare_completion({"model": "tiny", "prompt": "The"})
-    assert list(job.request.prompt_token_ids) == tokenizer("The")["input_ids"]
+    assert list(job.requests[0].prompt_token_ids) == tokenizer("The")["input_ids"]
     job = await setup.service.prepare_completion({"model": "tiny", "prompt": [5, 6]})
-    assert job.request.prompt_token_ids == (5, 6)
+    assert job.requests[0].prompt_token_ids == (5, 6)
 
 
 async def test_the_context_limit(tokenizer: PreTrainedTokenizerFast) -> None:
     service = Setup(tokenizer, []).service
     body = {"model": "tiny", "max_tokens": 99}
     job = await service.prepare_completion(body | {"prompt": [5] * 63})
-    assert job.request.sampling.max_tokens == 1
+    assert job.requests[0].sampling.max_tokens == 1
     with pytest.raises(PromptTooLong, match=r"prompt has 64 tokens.*context limit of 64 tokens"):
         await service.prepare_completion(body | {"prompt": [5] * 64})
     with pytest.raises(PromptTooLong, match="prompt has 20001 tokens"):
@@ -154,8 +161,8 @@ async def test_errors_before_the_first_token(
 
 async def test_text_before_an_error_is_not_lost(tokenizer: PreTrainedTokenizerFast) -> None:
     setup = Setup(tokenizer, [ids(tokenizer, "a"), EngineDead("a step failed")])
-    job = await setup.service.prepare_completion({"model": "tiny", "prompt": "x"})
-    async with aclosing(setup.service.generate(job)) as deltas:
+    run = await setup.run()
+    async with aclosing(run.deltas()) as deltas:
         assert (await anext(deltas)).text == "a"
         with pytest.raises(EngineDead, match="a step failed"):
             await anext(deltas)
@@ -211,5 +218,5 @@ async def test_many_threads_may_tokenise_at_once(tokenizer: PreTrainedTokenizerF
     )
     body = {"model": "tiny", "prompt": "The quick brown fox. " * 2000}
     jobs = await asyncio.gather(*(service.prepare_completion(body) for _ in range(8)))
-    assert len({job.request.prompt_token_ids for job in jobs}) == 1
-    assert len({job.request.request_id for job in jobs}) == 8
+    assert len({job.requests[0].prompt_token_ids for job in jobs}) == 1
+    assert len({job.requests[0].request_id for job in jobs}) == 8

@@ -1,0 +1,48 @@
+"""A request, ready for the engine, and the way to read and write its answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from deployments.generation.choice import ChoiceDelta, Reading
+from deployments.openai.replies import JsonObject, Usage
+from engine.request import Request, TokenLogprobs
+
+
+class ReplyFormat(Protocol):
+    """How one request's answer is written. `prompt` holds the prompt's log-probabilities, from its
+    second token on, if they were asked for."""
+
+    def opening(self, index: int, prompt: Sequence[TokenLogprobs]) -> list[JsonObject]:
+        """Chunks before the first one of a choice."""
+
+    def chunks(self, delta: ChoiceDelta) -> list[JsonObject]:
+        """Chunks for what is new."""
+
+    def usage_chunk(self, usage: Usage) -> JsonObject:
+        """The chunk without choices that `include_usage` asks for."""
+
+    def whole(
+        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], usage: Usage
+    ) -> JsonObject:
+        """The answer that is not streamed: each choice as a single delta."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    requests: tuple[Request, ...]
+    """One for each choice. The first one alone asks for the prompt's log-probabilities."""
+    reading: Reading
+    format: ReplyFormat
+    stream: bool
+    include_usage: bool
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.requests[0].prompt_token_ids)
+
+    @property
+    def num_prompt_logprobs(self) -> int:
+        """How many the engine will tell: of all tokens but the first."""
+        is_asked = self.requests[0].sampling.prompt_logprobs is not None
+        return self.num_prompt_tokens - 1 if is_asked else 0

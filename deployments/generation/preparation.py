@@ -1,0 +1,200 @@
+"""From a request's body to a job: validated, tokenised, its grammar compiled."""
+
+import asyncio
+import dataclasses
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from deployments.generation.choice import Reading
+from deployments.generation.job import Job, ReplyFormat
+from deployments.generation.prompts import Prompt, PromptTokenizer
+from deployments.json_values import show
+from deployments.openai.chat_format import ChatFormat
+from deployments.openai.completion_format import CompletionFormat, Echo
+from deployments.openai.logprobs import LogprobsWriter
+from deployments.openai.output_format import AskedGrammar
+from deployments.openai.schemas import ChatRequest, CompletionRequest
+from deployments.text.chat_template import tools_template
+from deployments.text.detokenizer import Detokenizer
+from deployments.text.stop_strings import StopRule
+from deployments.tools.families import Family, family_of
+from deployments.tools.messages import messages_for_template
+from deployments.tools.offer import ToolOffer
+from deployments.validation import ModelNotFound
+from engine.errors import GrammarError, PromptTooLong, RequestError
+from engine.request import GrammarSpec, Request, SamplingParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+class JobMaker:
+    """Prepares requests for one model."""
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerFast",
+        model_name: str,
+        *,
+        max_model_len: int,
+        vocab_size: int,
+        compile_grammar: Callable[[GrammarSpec], None],
+    ) -> None:
+        self._prompts = PromptTokenizer(tokenizer, vocab_size)
+        self._detokenizer = Detokenizer(tokenizer)
+        self._model_name = model_name
+        self._max_model_len = max_model_len
+        self._compile_grammar = compile_grammar
+        template = tools_template(tokenizer)
+        self._family = None if template is None else family_of(template)
+
+    async def completion(self, body: Mapping[str, Any]) -> Job:
+        """Raises RequestError, ModelNotFound or PromptTooLong."""
+        parsed = CompletionRequest.parse(body)
+        self._check_model(parsed.model)
+        detokenizer = self._detokenizer_for(parsed)
+        if parsed.echo:
+            prompt = await self._prompts.shown(parsed.prompt, detokenizer)
+        else:
+            prompt = await self._prompts.plain(parsed.prompt)
+        sampling = await self._sampling(parsed, prompt, "prompt")
+        request_id = uuid.uuid4().hex
+        reply = CompletionFormat(
+            request_id,
+            int(time.time()),
+            self._model_name,
+            LogprobsWriter(detokenizer),
+            num_top=parsed.num_top_logprobs,
+            num_prompt_top=parsed.prompt_logprobs,
+            echo=Echo(prompt.text, prompt.token_ids, prompt.offsets) if parsed.echo else None,
+        )
+        reading = _reading(parsed, sampling, detokenizer, is_prompt_only=parsed.is_prompt_only)
+        return _job(parsed, request_id, prompt, sampling, reading, reply)
+
+    async def chat(self, body: Mapping[str, Any]) -> Job:
+        """Raises RequestError, ModelNotFound or PromptTooLong."""
+        parsed = ChatRequest.parse(body)
+        self._check_model(parsed.model)
+        messages = messages_for_template(parsed.messages, self._family)
+        offer = parsed.tool_offer
+        family = None if offer is None else self._require_family()
+        detokenizer = self._detokenizer_for(parsed, family)
+        prompt = await self._prompts.chat(messages, offer.for_template() if offer else None)
+        sampling = await self._sampling(parsed, prompt, "messages")
+        request_id = uuid.uuid4().hex
+        reply = ChatFormat(
+            request_id,
+            int(time.time()),
+            self._model_name,
+            LogprobsWriter(detokenizer),
+            num_top=parsed.num_top_logprobs,
+            num_prompt_top=parsed.prompt_logprobs,
+        )
+        reading = _reading(parsed, sampling, detokenizer, offer=offer, family=family)
+        return _job(parsed, request_id, prompt, sampling, reading, reply)
+
+    async def _sampling(
+        self, parsed: CompletionRequest | ChatRequest, prompt: Prompt, field: str
+    ) -> SamplingParams:
+        """Raises PromptTooLong, and RequestError for what the model doesn't have."""
+        if not prompt.token_ids:
+            raise RequestError(field, f"{field} must not be empty: it makes no token")
+        num_tokens = len(prompt.token_ids)
+        room = self._max_model_len - num_tokens
+        if room < 1:
+            raise PromptTooLong(
+                field,
+                f"{field} has {num_tokens} tokens, which leaves no room for an answer within "
+                f"the context limit of {self._max_model_len} tokens",
+            )
+        self._prompts.check_ids("stop_token_ids", parsed.stop_token_ids or ())
+        self._prompts.check_ids("logit_bias", [token for token, _ in parsed.logit_bias])
+        bad_words = await self._prompts.bad_words(parsed.bad_words)
+        asked = parsed.grammar
+        if asked is not None:
+            await self._compile(asked)
+        return parsed.sampling(room, bad_words=bad_words, grammar=asked.spec if asked else None)
+
+    async def _compile(self, asked: AskedGrammar) -> None:
+        try:
+            await asyncio.to_thread(self._compile_grammar, asked.spec)
+        except GrammarError as error:
+            raise RequestError(asked.field, f"{asked.field} can't be enforced: {error}") from None
+
+    def _detokenizer_for(
+        self, parsed: CompletionRequest | ChatRequest, family: Family | None = None
+    ) -> Detokenizer:
+        if parsed.skip_special_tokens is False:
+            return self._detokenizer.showing_special()
+        # The parser of tool calls needs to see where they are.
+        return self._detokenizer.showing_special(family.markers) if family else self._detokenizer
+
+    def _require_family(self) -> Family:
+        if self._family is None:
+            raise RequestError(
+                "tools",
+                "tools can't be used with this model: its chat template takes none, or has calls "
+                "written in a way that is not known here",
+            )
+        return self._family
+
+    def _check_model(self, name: str) -> None:
+        if name != self._model_name:
+            raise ModelNotFound(
+                "model", f"model {show(name)} is not served here; {show(self._model_name)} is"
+            )
+
+
+def _reading(
+    parsed: CompletionRequest | ChatRequest,
+    sampling: SamplingParams,
+    detokenizer: Detokenizer,
+    *,
+    is_prompt_only: bool = False,
+    offer: ToolOffer | None = None,
+    family: Family | None = None,
+) -> Reading:
+    return Reading(
+        detokenizer,
+        StopRule(parsed.stop, sampling.min_tokens, bool(parsed.include_stop_str_in_output)),
+        keeps_tokens=sampling.logprobs is not None,
+        is_prompt_only=is_prompt_only,
+        make_parser=(lambda: offer.parser(family)) if offer and family else None,
+    )
+
+
+def _job(
+    parsed: CompletionRequest | ChatRequest,
+    request_id: str,
+    prompt: Prompt,
+    sampling: SamplingParams,
+    reading: Reading,
+    reply: ReplyFormat,
+) -> Job:
+    requests = tuple(
+        Request(
+            f"{request_id}-{index}",
+            prompt.token_ids,
+            _of_choice(sampling, index),
+            parsed.priority or 0,
+        )
+        for index in range(parsed.num_choices)
+    )
+    return Job(requests, reading, reply, bool(parsed.stream), parsed.include_usage)
+
+
+def _of_choice(sampling: SamplingParams, index: int) -> SamplingParams:
+    """The first choice is what n=1 gives; of the prompt, it alone needs to tell."""
+    if index == 0:
+        return sampling
+    seed = sampling.seed if sampling.seed is None else choice_seed(sampling.seed, index)
+    return dataclasses.replace(sampling, seed=seed, prompt_logprobs=None)
+
+
+def choice_seed(seed: int, index: int) -> int:
+    """A hash, as seed + index would make choices of neighbouring seeds the same."""
+    digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)

@@ -1,0 +1,111 @@
+"""One run of a job in the engine: deltas of all its choices, as they come."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+from deployments.generation.choice import Choice, ChoiceDelta
+from deployments.generation.errors import GenerationFailed
+from deployments.generation.job import Job
+from deployments.openai.replies import CompletionTokensDetails, PromptTokensDetails, Usage
+from engine.core import EngineStatus
+from engine.errors import EngineDead
+from engine.request import FinishReason, GrammarSpec, Request, TokenDelta, TokenLogprobs
+
+
+class TokenSource(Protocol):
+    """What the service needs of an EngineLoop."""
+
+    def generate(self, *requests: Request) -> AsyncGenerator[TokenDelta, None]: ...
+    def abort(self, request_id: str) -> None: ...
+    def compile_grammar(self, spec: GrammarSpec) -> None: ...
+    def status(self) -> EngineStatus: ...
+    def check_health(self) -> None: ...
+
+
+class Run:
+    """To be iterated once. If one choice fails, all do."""
+
+    def __init__(self, loop: TokenSource, job: Job) -> None:
+        self._loop = loop
+        self._job = job
+        self._choices = {
+            request.request_id: Choice(index, job.reading)
+            for index, request in enumerate(job.requests)
+        }
+        self._arrived = asyncio.Event()
+        self.prompt_logprobs: list[TokenLogprobs] = []
+        """Complete before the first delta."""
+
+    async def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
+        """The first token of a choice at once, then whatever is waiting, together.
+
+        Raises what the engine raises, as EngineFull before the first delta, and GenerationFailed.
+        """
+        pump = asyncio.create_task(self._pump())
+        pump.add_done_callback(lambda _: self._arrived.set())
+        try:
+            while True:
+                await self._arrived.wait()
+                self._arrived.clear()
+                has_ended = pump.done()
+                for delta in self._take():
+                    yield delta
+                if has_ended:
+                    pump.result()
+                    return
+        finally:
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    @property
+    def usage(self) -> Usage:
+        """Counts so far: the prompt's once, new tokens of all choices together."""
+        choices = self._choices.values()
+        num_new = sum(choice.num_tokens for choice in choices)
+        cached = [c.num_cached_tokens for c in choices if c.num_cached_tokens is not None]
+        return Usage(
+            prompt_tokens=self._job.num_prompt_tokens,
+            completion_tokens=num_new,
+            total_tokens=self._job.num_prompt_tokens + num_new,
+            # What one choice computed and another found there was not there before.
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=min(cached, default=0)),
+            completion_tokens_details=CompletionTokensDetails(
+                accepted_prediction_tokens=sum(choice.num_accepted for choice in choices),
+                rejected_prediction_tokens=sum(choice.num_rejected for choice in choices),
+            ),
+        )
+
+    @property
+    def _knows_prompt(self) -> bool:
+        return len(self.prompt_logprobs) >= self._job.num_prompt_logprobs
+
+    def _take(self) -> list[ChoiceDelta]:
+        if not self._knows_prompt:
+            return []
+        taken = (choice.take() for choice in self._choices.values())
+        return [delta for delta in taken if delta is not None]
+
+    async def _pump(self) -> None:
+        """Read deltas as soon as they come, so that a stop string ends its choice at once."""
+        num_open = len(self._choices)
+        async with aclosing(self._loop.generate(*self._job.requests)) as deltas:
+            async for delta in deltas:
+                choice = self._choices[delta.request_id]
+                if choice.has_ended:
+                    continue  # what the engine made before it heard of the end
+                if delta.finish_reason is FinishReason.ABORT:
+                    raise EngineDead("the server aborted the request")
+                if delta.finish_reason is FinishReason.ERROR:
+                    raise GenerationFailed(delta.error or "the request failed in the engine")
+                self.prompt_logprobs += delta.prompt_logprobs
+                choice.push(delta)
+                self._arrived.set()
+                if choice.has_ended:
+                    num_open -= 1
+                    if num_open == 0 and self._knows_prompt:
+                        return
+                    if delta.finish_reason is None:
+                        self._loop.abort(delta.request_id)
+        raise EngineDead("the engine left the request unfinished")

@@ -1,0 +1,147 @@
+"""Answers of /v1/chat/completions, written."""
+
+from collections.abc import Sequence
+
+from deployments.generation.choice import ChoiceDelta, OpenAIFinishReason
+from deployments.openai.logprobs import LogprobsWriter
+from deployments.openai.replies import (
+    AssistantMessage,
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    ChatLogprobs,
+    FunctionCall,
+    FunctionCallDelta,
+    JsonObject,
+    PromptLogprobs,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+)
+from deployments.tools.events import CallArguments, CallStarted, ContentText, Event
+from engine.request import TokenLogprobs
+
+
+class ChatFormat:
+    """A `ReplyFormat`."""
+
+    def __init__(
+        self,
+        request_id: str,
+        created_unix_s: int,
+        model: str,
+        writer: LogprobsWriter,
+        *,
+        num_top: int | None,
+        num_prompt_top: int | None,
+    ) -> None:
+        """`num_top`: alternatives to list for each token, None: no log-probabilities;
+        `num_prompt_top`: the same for vLLM's `prompt_logprobs`."""
+        self._id = f"chatcmpl-{request_id}"
+        self._created = created_unix_s
+        self._model = model
+        self._writer = writer
+        self._num_top = num_top
+        self._num_prompt_top = num_prompt_top
+
+    def opening(self, index: int, prompt: Sequence[TokenLogprobs]) -> list[JsonObject]:
+        choice = ChatChunkChoice(index=index, delta=ChatDelta(role="assistant", content=""))
+        # They belong to all choices, so once is enough.
+        return [self._chunk([choice], prompt=self._prompt(prompt) if index == 0 else None)]
+
+    def chunks(self, delta: ChoiceDelta) -> list[JsonObject]:
+        parts = [_part(event) for event in delta.events]
+        if delta.tokens and not parts:
+            parts = [ChatDelta(content="")]
+        choices = [ChatChunkChoice(index=delta.index, delta=part) for part in parts]
+        if choices:
+            choices[0].logprobs = self._logprobs(delta) if delta.tokens else None
+        if delta.finish_reason is not None:
+            choices.append(
+                ChatChunkChoice(
+                    index=delta.index, delta=ChatDelta(), finish_reason=delta.finish_reason
+                )
+            )
+        return [self._chunk([choice]) for choice in choices]
+
+    def usage_chunk(self, usage: Usage) -> JsonObject:
+        return self._chunk([], usage)
+
+    def whole(
+        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], usage: Usage
+    ) -> JsonObject:
+        written = [
+            ChatChoice(
+                index=delta.index,
+                message=_message(delta),
+                logprobs=self._logprobs(delta),
+                finish_reason=_given(delta.finish_reason),
+            )
+            for delta in choices
+        ]
+        return ChatCompletion(
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=written,
+            usage=usage,
+            prompt_logprobs=self._prompt(prompt),
+        ).model_dump()
+
+    def _logprobs(self, delta: ChoiceDelta) -> ChatLogprobs | None:
+        if self._num_top is None:
+            return None
+        return self._writer.chat(delta.tokens, self._num_top)
+
+    def _prompt(self, prompt: Sequence[TokenLogprobs]) -> PromptLogprobs | None:
+        if self._num_prompt_top is None:
+            return None
+        return self._writer.prompt(prompt, self._num_prompt_top)
+
+    def _chunk(
+        self,
+        choices: list[ChatChunkChoice],
+        usage: Usage | None = None,
+        prompt: PromptLogprobs | None = None,
+    ) -> JsonObject:
+        return ChatCompletionChunk(
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=choices,
+            usage=usage,
+            prompt_logprobs=prompt,
+        ).model_dump()
+
+
+def _part(event: Event) -> ChatDelta:
+    match event:
+        case ContentText(text):
+            return ChatDelta(content=text)
+        case CallStarted(index, call_id, name):
+            function = FunctionCallDelta(name=name, arguments="")
+            call = ToolCallDelta(index=index, id=call_id, type="function", function=function)
+        case CallArguments(index, fragment):
+            call = ToolCallDelta(index=index, function=FunctionCallDelta(arguments=fragment))
+    return ChatDelta(tool_calls=[call])
+
+
+def _message(delta: ChoiceDelta) -> AssistantMessage:
+    calls: list[ToolCall] = []
+    for event in delta.events:
+        match event:
+            case CallStarted(_, call_id, name):
+                calls.append(ToolCall(id=call_id, function=FunctionCall(name=name, arguments="")))
+            case CallArguments(index, fragment):
+                calls[index].function.arguments += fragment
+            case ContentText():
+                pass
+    content = delta.text or (None if calls else "")
+    return AssistantMessage(content=content, tool_calls=calls or None)
+
+
+def _given(reason: OpenAIFinishReason | None) -> OpenAIFinishReason:
+    assert reason is not None
+    return reason
