@@ -69,6 +69,7 @@ def make_model(config: PreTrainedConfig) -> PreTrainedModel:
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.generation_config.eos_token_id = None  # as `generate` can't do with an empty list
     model.train(False)
     return model
 
