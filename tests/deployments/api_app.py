@@ -1,6 +1,7 @@
 """The API over a scripted engine and policy, in process or under a real server."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from tests.deployments.fake_loop import FakeLoop, Step
 
 MAX_BODY_BYTES = 20_000
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "The"}
+CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
 
 
 class PolicyLost(PacelineError):
@@ -50,15 +52,45 @@ class FakePolicy:
 
 
 class App:
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, steps: Sequence[Step]) -> None:
-        self.loop = FakeLoop(steps)
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        *scripts: Sequence[Step],
+        max_model_len: int = 64,
+    ) -> None:
+        self.loop = FakeLoop(*scripts)
         self.policy = FakePolicy()
         service = GenerationService(
-            self.loop, tokenizer, "tiny", max_model_len=64, vocab_size=len(tokenizer)
+            self.loop, tokenizer, "tiny", max_model_len=max_model_len, vocab_size=len(tokenizer)
         )
         self.asgi: FastAPI = create_api(
             lambda: service, lambda: self.policy, max_body_bytes=MAX_BODY_BYTES
         )
+
+    async def completion(self, **fields: Any) -> dict[str, Any]:
+        return await self._whole("/v1/completions", COMPLETION | fields)
+
+    async def chat(self, **fields: Any) -> dict[str, Any]:
+        return await self._whole("/v1/chat/completions", CHAT | fields)
+
+    async def completion_chunks(self, **fields: Any) -> list[dict[str, Any]]:
+        return await self._chunks("/v1/completions", COMPLETION | fields)
+
+    async def chat_chunks(self, **fields: Any) -> list[dict[str, Any]]:
+        return await self._chunks("/v1/chat/completions", CHAT | fields)
+
+    async def _whole(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        response = await self.post(path, json=body)
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    async def _chunks(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        response = await self.post(path, json=body | {"stream": True})
+        assert response.status_code == 200, response.text
+        *events, done = response.text.removesuffix("\n\n").split("\n\n")
+        assert done == "data: [DONE]"
+        return [json.loads(event.removeprefix("data: ")) for event in events]
 
     def client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
