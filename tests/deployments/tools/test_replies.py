@@ -161,6 +161,7 @@ NO_CALLS = [
     (H, '<tool_call>{"name": ["now"], "arguments": {}}</tool_call>'),
     (H, '<tool_call>{"arguments": {"a": [1, }, "name": "now"}</tool_call>'),
     (H, '<tool_call>{"arguments": {}}</tool_call>'),
+    (H, '<tool_call>{"arguments": ["a"], "name": "now"}</tool_call>'),
     (H, '<tool_call>{"name": "now", "name": "now", "arguments": {}}</tool_call>'),
     (H, '<tool_call>{"name" "now"}</tool_call>'),
     (H, "<tool_call>{}</tool_call>"),
