@@ -1,13 +1,15 @@
 # Paceline: `make serve` and `make test` are all that a fresh machine needs. `make help` lists the rest.
 
 PORT ?= 8000
+SCENARIOS ?= 10000
+JOBS ?= 2
 VENV := .venv
 STAMP := $(VENV)/.installed
 PACKAGES := policy engine cluster deployments
 CHECKED := $(PACKAGES) benchmarks tests
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve chat test check bench clean moved
+.PHONY: help setup serve chat test fuzz check bench clean moved
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +25,9 @@ chat: $(STAMP)  ## Talk to the server that `make serve` started, in the terminal
 
 test: $(STAMP)  ## Run every test
 	$(VENV)/bin/python -m pytest
+
+fuzz: $(STAMP)  ## Try SCENARIOS (10000) random lives of an engine, from SEED on, in JOBS (2) processes
+	$(VENV)/bin/python -m tests.fuzz --scenarios $(SCENARIOS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 check: $(STAMP)  ## Lint, formatting, strict types
 	$(VENV)/bin/ruff check .
