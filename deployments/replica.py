@@ -72,7 +72,8 @@ class PacelineReplica:
     async def generate(self, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Stream chunks for a completion or chat body, for callers with a DeploymentHandle.
 
-        Raises RequestError, EngineFull or EngineDead. Cancelling the call frees its blocks.
+        Raises RequestError, EngineFull, EngineDead or GenerationFailed. Cancelling the call frees
+        its blocks.
         """
         async with aclosing(self._service.stream(body)) as chunks:
             async for chunk in chunks:

@@ -23,6 +23,25 @@ def test_chunks_stream_to_a_handle(app: RunningApp) -> None:
     assert "".join(texts) == completion.choices[0].text
 
 
+def test_choices_with_logprobs_stream_to_a_handle(app: RunningApp) -> None:
+    fields: dict[str, Any] = {"n": 2, "logprobs": 1, "echo": True, "prompt_logprobs": 0, "seed": 3}
+    choices = [chunk["choices"][0] for chunk in generate({**BODY, **fields})]
+    whole = app.client().completions.create(
+        **BODY, n=2, logprobs=1, echo=True, seed=3, extra_body={"prompt_logprobs": 0}
+    )
+    for choice in whole.choices:
+        parts = [part for part in choices if part["index"] == choice.index]
+        assert "".join(part["text"] for part in parts) == choice.text
+        assert [list(e or ()) for e in parts[0]["prompt_logprobs"]] == [[], ["6"], ["7"]]
+
+
+@pytest.mark.usefixtures("app")
+def test_a_bad_grammar_names_the_field() -> None:
+    with pytest.raises(RequestError) as caught:
+        list(generate({**BODY, "structured_outputs": {"grammar": "root ::= ("}}))
+    assert caught.value.field == "structured_outputs.grammar"
+
+
 def test_a_chat_streams_to_a_handle(app: RunningApp) -> None:
     chunks = list(
         generate(

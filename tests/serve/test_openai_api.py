@@ -6,6 +6,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from openai.types import CompletionUsage
+from pydantic import BaseModel
 from transformers import AutoTokenizer
 
 from tests.serve.conftest import CONTEXT_TOKENS, RunningApp, eventually
@@ -13,6 +15,12 @@ from tests.tiny import load_reference, reference_greedy
 
 PROMPT = "The quick brown fox"
 MESSAGES = [{"role": "user", "content": "One two three"}]
+
+
+def counts(usage: CompletionUsage | None) -> dict[str, Any]:
+    """Without the tokens that were computed before: they are more the second time."""
+    assert usage is not None
+    return usage.model_dump(exclude={"prompt_tokens_details"})
 
 
 def test_the_model_is_listed(app: RunningApp) -> None:
@@ -52,7 +60,7 @@ def test_a_streamed_completion_is_the_same_text(app: RunningApp) -> None:
     )
     texts = [chunk.choices[0].text for chunk in chunks if chunk.choices]
     assert "".join(texts) == whole.choices[0].text
-    assert chunks[-1].usage == whole.usage
+    assert counts(chunks[-1].usage) == counts(whole.usage)
 
 
 def test_a_chat_streamed_or_not_is_the_same_text(app: RunningApp) -> None:
@@ -70,13 +78,38 @@ def test_a_chat_streamed_or_not_is_the_same_text(app: RunningApp) -> None:
     chunks = list(stream)
     texts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
     assert "".join(texts) == whole.choices[0].message.content
-    assert chunks[-1].usage == whole.usage
+    assert counts(chunks[-1].usage) == counts(whole.usage)
+
+
+def test_choices_logprobs_and_a_schema(app: RunningApp) -> None:
+    client = app.client()
+    arguments: dict[str, Any] = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12, "seed": 5}
+    alone = client.completions.create(**arguments)
+    several = client.completions.create(**arguments, n=3, logprobs=2)
+    assert [choice.index for choice in several.choices] == [0, 1, 2]
+    assert several.choices[0].text == alone.choices[0].text
+    assert several.usage is not None
+    assert several.usage.completion_tokens == 36
+    for choice in several.choices:
+        assert choice.logprobs is not None
+        assert choice.logprobs.tokens is not None
+        assert len(choice.logprobs.tokens) == 12
+
+    class Fox(BaseModel):
+        quick: bool
+
+    parsed = client.chat.completions.parse(
+        model="tiny", messages=[{"role": "user", "content": "One"}], response_format=Fox
+    )
+    assert parsed.choices[0].message.parsed is not None
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"model": "other"}, "model"),
+        ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
         ({"prompt": ""}, "prompt"),
         ({"prompt": [1] * CONTEXT_TOKENS}, "prompt"),
         ({"max_tokens": -1}, "max_tokens"),
