@@ -35,9 +35,14 @@ def _silent(_stage: str) -> None:
 
 
 def build_engine(
-    config: EngineConfig, table: SpeculationTable, report: Callable[[str], None] = _silent
+    config: EngineConfig,
+    table: SpeculationTable,
+    report: Callable[[str], None] = _silent,
+    *,
+    drafter: Drafter | None = None,
 ) -> Engine:
-    """Load the models and size the memory. `report` is told each stage as it begins.
+    """Load the models and size the memory. `report` is told each stage as it begins. `drafter`
+    takes the place of the configured one, for measurements.
 
     Raises ConfigError when a model can't be loaded, a draft doesn't fit its target, or the KV
     memory is too small for a single sequence.
@@ -85,7 +90,7 @@ def build_engine(
     return Engine(
         config,
         executor=LocalExecutor(runners[0]),
-        drafter=_drafter(config, models, runners),
+        drafter=drafter or _drafter(config, models, runners),
         num_blocks=num_blocks,
         max_model_len=limit,
         vocab_size=vocab,
