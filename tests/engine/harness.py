@@ -18,6 +18,7 @@ class Outcome:
     reason: FinishReason | None = None
     num_drafted: int = 0
     num_accepted: int = 0
+    num_cached_tokens: int = 0
 
 
 def tiny_engine(
@@ -55,6 +56,7 @@ def run(
             outcome.reason = delta.finish_reason
             outcome.num_drafted += delta.num_drafted
             outcome.num_accepted += delta.num_accepted
+            outcome.num_cached_tokens += delta.num_cached_tokens
         engine.check_integrity()
         steps += 1
         assert steps < 5000, "the engine makes no progress"

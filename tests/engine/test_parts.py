@@ -1,4 +1,4 @@
-"""The small parts: block pool, n-gram look-up, packed linear layers, grouping."""
+"""The small parts: n-gram look-up, packed linear layers, grouping."""
 
 import dataclasses
 import random
@@ -9,42 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention import AttentionBatch, Span, paged_attention
-from engine.blocks import BlockPool
 from engine.drafters.ngram import NgramDrafter
 from engine.kv_cache import KVCache, LayerShape
 from engine.linear import PackedLinear
 from engine.plan import SeqSlice
 from engine.request import SamplingParams
 from tests.engine.places import place
-
-
-@given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
-def test_block_pool_against_a_plain_set(num_blocks: int, block_size: int, seed: int) -> None:
-    chance = random.Random(seed)
-    pool = BlockPool(num_blocks, block_size)
-    owned: list[list[int]] = [[], [], []]
-    for _ in range(60):
-        blocks = chance.choice(owned)
-        if chance.random() < 0.3:
-            pool.release(blocks)
-        else:
-            before = list(blocks)
-            wanted = (len(blocks) + chance.randrange(4)) * block_size
-            fits = pool.blocks_for(wanted) - len(blocks) <= pool.num_free
-            assert pool.grow(blocks, wanted) == fits
-            assert blocks[: len(before)] == before
-            assert len(blocks) == (pool.blocks_for(wanted) if fits else len(before))
-        flat = [block for each in owned for block in each]
-        assert len(flat) == len(set(flat)) == num_blocks - pool.num_free
-        assert all(0 <= block < num_blocks for block in flat)
-
-
-def test_a_lone_sequence_gets_consecutive_blocks() -> None:
-    pool = BlockPool(10, 2)
-    blocks: list[int] = []
-    for tokens in range(1, 21):
-        assert pool.grow(blocks, tokens)
-    assert blocks == list(range(10))
 
 
 def part_of(tokens: list[int], draft_len: int) -> SeqSlice:
