@@ -15,7 +15,8 @@ What a `GrammarSpec` may say:
 - grammar: GBNF, the EBNF dialect of llama.cpp (`grammars/gbnf.py`).
 
 llguidance does the work. It compiles in a millisecond what takes xgrammar up to seconds and, of 47
-small schemas, none was compiled and then not enforced (xgrammar: 13); what it can't do it refuses.
+small schemas, none was compiled and then not enforced (xgrammar: 13, and 4 more refused valid
+instances); what it can't do it refuses. We close two gaps, see `grammars/json_schema.py`.
 """
 
 import threading
