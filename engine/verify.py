@@ -36,21 +36,25 @@ def verify(
     going_on = [index for index, part in enumerate(slices) if part.samples]
     offset = 0
     while going_on:
-        places, masks, rows = [], [], []
+        reached, places, masks, rows = [], [], [], []
         for index in going_on:
             place = Place(slices[index], drafts[index].token_ids[:offset])
             try:
                 masks.append(_mask(place))
             except GrammarError as error:
-                errors[index] = str(error)
+                # Behind some kept tokens it is left to the next step, which begins at this place.
+                if offset == 0:
+                    errors[index] = str(error)
                 continue
+            reached.append(index)
             places.append(place)
             rows.append(first_rows[index] + slices[index].num_prompt_logprobs + offset)
-        going_on = [index for index in going_on if index not in errors]
-        for index, token in zip(going_on, _choose(logits, rows, places, masks), strict=True):
+        for index, token in zip(reached, _choose(logits, rows, places, masks), strict=True):
             chosen[index].append(token)
         going_on = [
-            i for i in going_on if drafts[i].token_ids[offset : offset + 1] == (chosen[i][-1],)
+            index
+            for index in reached
+            if drafts[index].token_ids[offset : offset + 1] == (chosen[index][-1],)
         ]
         offset += 1
     return tuple(
