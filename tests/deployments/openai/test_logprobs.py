@@ -1,13 +1,14 @@
 """Log-probabilities in OpenAI's shapes and vLLM's: whole, streamed, echoed, cut."""
 
-from typing import Any
+import asyncio
+from typing import Any, Literal
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from engine.request import FinishReason, TokenDelta, TokenLogprobs
 from tests.deployments.api_app import App, tokens
-from tests.deployments.fake_loop import logprobs_of
+from tests.deployments.fake_loop import Step, logprobs_of
 
 TEXT = "Héllo 界🙂 wörld"
 
@@ -190,10 +191,49 @@ async def test_the_prompts_logprobs_may_come_in_pieces_and_before_any_token(
     app = App(tokenizer, pieces, [(7,), FinishReason.LENGTH])
     answer = await app.completion(prompt=[3, 4, 5], prompt_logprobs=0, n=2)
     assert [list(entry) for entry in answer["choices"][1]["prompt_logprobs"][1:]] == [["4"], ["5"]]
-    # The second choice's token is there first, and waits for them.
-    chunks = await app.completion_chunks(prompt=[3, 4, 5], prompt_logprobs=0, n=2)
+
+
+async def test_no_choice_is_told_before_the_whole_prompt_is_known(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    gate = Gate()
+    first: list[Step] = [
+        TokenDelta("", prompt_logprobs=(logprobs_of(4, 0),)),
+        gate,
+        TokenDelta("", (6,), FinishReason.LENGTH, prompt_logprobs=(logprobs_of(5, 0),)),
+    ]
+    app = App(tokenizer, first, [(7,), FinishReason.LENGTH])
+    chunks: list[dict[str, Any]] = []
+
+    async def read() -> None:
+        async with app.openai() as client:
+            stream = await client.completions.create(
+                model="tiny",
+                prompt=[3, 4, 5],
+                n=2,
+                stream=True,
+                extra_body={"prompt_logprobs": 0},
+            )
+            chunks.extend([chunk.model_dump() async for chunk in stream])
+
+    reading = asyncio.create_task(read())
+    await gate.reached.wait()
+    gate.set()
+    await reading
     told = [c for k in chunks for c in k["choices"] if "prompt_logprobs" in c]
     assert [len(choice["prompt_logprobs"]) for choice in told] == [3, 3]
+
+
+class Gate(asyncio.Event):
+    """Tells when the script waits at it: all that came before has been read by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self.reached.set()
+        return await super().wait()
 
 
 async def test_what_cannot_come_is_a_number_all_the_same(
