@@ -93,9 +93,7 @@ class ModelDrafter:
         self, inputs: list[RunnerInput], parts: list[SeqSlice], drafted: list[list[int]]
     ) -> list[int]:
         logits = self._runner.forward(inputs)[:, : self._shared_vocab]
-        places = [
-            Place(part, tuple(tokens)) for part, tokens in zip(parts, drafted, strict=True)
-        ]
+        places = [Place(part, tuple(tokens)) for part, tokens in zip(parts, drafted, strict=True)]
         masks = [self._mask(place) for place in places]
         return choose_rows(adjusted(logits, places, masks), places)
 
