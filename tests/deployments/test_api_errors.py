@@ -8,7 +8,7 @@ import openai
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from engine.errors import EngineDead, EngineFull, RequestError
+from engine.errors import EngineDead, EngineFull, GrammarError, RequestError
 from tests.deployments.api_app import COMPLETION, MAX_BODY_BYTES, App, assert_error, tokens
 from tests.tiny_tokenizer import byte_level_tokenizer
 
@@ -137,6 +137,7 @@ async def test_a_body_of_the_largest_size_is_read(app: App) -> None:
         (EngineFull("2 requests wait already"), 503, "engine_full", "2 requests wait already"),
         (EngineDead("a step failed"), 503, "engine_dead", "a step failed"),
         (RequestError("seed", "seed is odd"), 400, "invalid_value", "seed is odd"),
+        (GrammarError("regex: too large"), 400, "invalid_value", "regex: too large"),
         (ZeroDivisionError("secret"), 500, "internal", "the server failed"),
     ],
 )
