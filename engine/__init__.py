@@ -1,1 +1,5 @@
-"""Continuous batching with speculative decoding over a Hugging Face model. Knows nothing of Ray."""
+"""Tokens in, tokens out: batched speculative decoding on one model, without Ray."""
+
+from engine.request import FinishReason, GrammarSpec, Request, SamplingParams, TokenDelta
+
+__all__ = ["FinishReason", "GrammarSpec", "Request", "SamplingParams", "TokenDelta"]
