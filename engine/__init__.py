@@ -1,4 +1,4 @@
-"""Tokens in, tokens out: batched speculative decoding on one model, without Ray."""
+"""Continuous batching with speculative decoding over a Hugging Face model. Knows nothing of Ray."""
 
 from engine.request import FinishReason, GrammarSpec, Request, SamplingParams, TokenDelta
 
