@@ -84,6 +84,12 @@ class Engine:
 
         Raises EngineFull, PromptTooLong, RequestError or GrammarError, and has changed nothing.
         """
+        if len(requests) > self._max_in_flight:
+            raise RequestError(
+                "n",
+                f"n must be at most {self._max_in_flight}, as many as this engine takes at once, "
+                f"got {len(requests)}",
+            )
         in_flight = self._scheduler.num_running + self._scheduler.num_waiting
         if in_flight + len(requests) > self._max_in_flight:
             raise EngineFull(
