@@ -108,8 +108,11 @@ class Driver:
 
     def finish(self) -> None:
         """Step until idle: every block is free then."""
+        steps = 0
         while self.scheduler.num_running + self.scheduler.num_waiting:
             self.step()
+            steps += 1
+            assert steps < 2000, "no progress"
         assert self.pool.num_free == self.pool.num_blocks
 
     def play(self, plan: StepPlan) -> tuple[list[Draft], list[SliceResult]]:

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.blocks import BlockPool
@@ -11,6 +11,7 @@ from engine.prefix_cache import extend_digests
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32))
+@settings(deadline=None)
 def test_block_pool_against_a_plain_set(num_blocks: int, block_size: int, seed: int) -> None:
     chance = random.Random(seed)
     pool = BlockPool(num_blocks, block_size)

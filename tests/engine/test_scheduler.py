@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.request import TokenDelta
 from engine.shares import fair_shares
+from policy.table import SpeculationTable
 from tests.engine.symbolic import Driver
 
 NEVER = 99
@@ -49,6 +50,7 @@ def test_shares(pending: list[int], budget: int, shares: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1, 500), max_size=12), st.integers(0, 600))
+@settings(deadline=None)
 def test_shares_waste_nothing_and_leave_half_to_those_behind(
     pending: list[int], budget: int
 ) -> None:
@@ -143,6 +145,30 @@ def test_the_last_of_the_worst_priority_gives_way_when_blocks_run_out() -> None:
         driver.step()
         lost = [name for name in before if name in waiting(driver)]
     assert lost == ["late"]
+
+
+def test_a_better_priority_needs_nothing_that_long_prompts_leave_over() -> None:
+    driver = Driver(num_blocks=128, max_step_tokens=4)
+    for first in (5, 6, 7):
+        driver.add(f"long {first}", prompt(100, first), priority=1)
+    driver.step()
+    assert len(running(driver)) == 3
+    driver.add("late", prompt(2, 8), priority=1)
+    driver.add("urgent", prompt(2, 9), priority=0)
+    assert "urgent" in driver.step()
+    assert waiting(driver) == ["late"], "of four tokens, three long prompts leave none"
+
+
+@pytest.mark.parametrize("num_blocks", range(12, 24))
+def test_who_was_preempted_takes_no_blocks_in_the_same_step(num_blocks: int) -> None:
+    """It held more than it needs, for a draft that was refused, so that it would fit again."""
+    driver = Driver(num_blocks=num_blocks, block_size=1, seed=num_blocks)
+    driver.add("first", prompt(3, 5), max_tokens=8, stop_id=NEVER, max_draft_tokens=0)
+    driver.add("second", prompt(3, 6), max_tokens=8, stop_id=NEVER)
+    for step in range(8):
+        driver.table = SpeculationTable(step, ((8, 0 if step % 2 else 6),))
+        driver.step()
+    driver.finish()
 
 
 # ---- one prompt, computed once
