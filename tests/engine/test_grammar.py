@@ -504,6 +504,46 @@ def test_limits_of_the_library_are_errors_of_one_question(
     assert cursor.valid_len([a, *[b] * 40], [b]) == 1
 
 
+def test_what_is_too_complex_for_one_leaves_the_others(
+    byte_level: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cursors of a grammar share a lexer: what one spends of it is no other's fault."""
+    limits = llguidance.LLParserLimits(max_lexer_states=600, verbose_errors=False)
+    monkeypatch.setattr(engine.grammar, "_LIMITS", limits)
+    compiler = byte_level.compiler()
+    spec = GrammarSpec("regex", r"(\w{1,40}\s?){1,40}")
+    a = byte_level.encode("a")[0]
+    neighbour = compiler.cursor(spec)
+    first, later = neighbour.mask([]), neighbour.mask([a, a])
+    greedy = compiler.cursor(spec)
+    with pytest.raises(GrammarError, match="too complex"):
+        for count in range(200):
+            greedy.mask([a] * count)
+    assert first is not None
+    assert later is not None
+    for cursor in (neighbour, compiler.cursor(spec)):
+        assert cursor.valid_len([a], [a] * 5) == 5
+        assert not cursor.has_ended([a, a])
+        for output, before in (([], first), ([a, a], later)):
+            after = cursor.mask(output)
+            assert after is not None
+            assert torch.equal(before, after)
+
+
+def test_a_lexer_spent_by_others_is_no_reason_to_fail(
+    byte_level: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = llguidance.LLParserLimits(max_lexer_states=600, verbose_errors=False)
+    monkeypatch.setattr(engine.grammar, "_LIMITS", limits)
+    compiler = byte_level.compiler()
+    spec = GrammarSpec("regex", r"(\w{1,40}\s?){1,40}")
+    letter, space = byte_level.encode("a ")
+    for pattern in range(64):
+        ends = [space if pattern >> bit & 1 else letter for bit in range(6)]
+        text = [token for end in ends for token in (letter, end)]
+        assert compiler.cursor(spec).mask(text) is not None
+
+
 SPECS = (
     GrammarSpec("json_object"),
     _json(SCHEMAS["recursive"][0]),
