@@ -20,7 +20,8 @@ class StopMatcher:
     """Cuts text at the first stop string. Holds back text that may be the start of one.
 
     Each stop string is matched by its Knuth-Morris-Pratt automaton: the state is how much of the
-    stop string the text so far ends with, so a character costs the same however long it is.
+    stop string the text so far ends with, so a character costs the same however long it is, and
+    so does a matcher.
     """
 
     def __init__(self, rule: StopRule) -> None:
@@ -94,11 +95,9 @@ class StopMatcher:
 class _Automaton:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._fallback = [0] * len(pattern)
-        """Entry i: length of the longest proper prefix of pattern[:i + 1] that also ends it."""
-        self.state = 0
-        for index in range(1, len(pattern)):
-            self._fallback[index] = self.state = self._next(self.state, pattern[index])
+        self._fallback: list[int] = []
+        """Entry i: length of the longest proper prefix of pattern[:i + 1] that also ends it. Made
+        as far as the state ever was: no text may come near the end of a very long pattern."""
         self.state = 0
 
     @property
@@ -109,11 +108,18 @@ class _Automaton:
         """Offset in `text` just after the first match that ends behind `num_barred` characters."""
         for offset, character in enumerate(text, start=1):
             self.state = self._next(self.state, character)
+            if self.state > len(self._fallback):
+                self._fallback.append(self._next_fallback())
             if self.state == len(self._pattern):
                 if offset > num_barred:
                     return offset
                 self.state = self._fallback[-1]
         return None
+
+    def _next_fallback(self) -> int:
+        if not self._fallback:
+            return 0
+        return self._next(self._fallback[-1], self._pattern[len(self._fallback)])
 
     def _next(self, state: int, character: str) -> int:
         while state and self._pattern[state] != character:

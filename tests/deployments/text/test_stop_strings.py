@@ -1,5 +1,7 @@
 """Stop strings in text that arrives in pieces."""
 
+from typing import SupportsIndex
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +46,20 @@ def test_a_long_stop_string_costs_no_more_than_its_length() -> None:
     for _ in range(1000):
         assert matcher.push("a" * 100) == ""
     assert matcher.push("c") == "a" * 100_000 + "c"
+
+
+def test_a_long_stop_string_is_not_walked_through_for_each_choice() -> None:
+    class Counted(str):
+        num_reads = 0
+
+        def __getitem__(self, index: SupportsIndex | slice) -> str:
+            Counted.num_reads += 1
+            return super().__getitem__(index)
+
+    rule = StopRule((Counted("ab" * 100_000),))
+    for _ in range(100):
+        assert StopMatcher(rule).push("abc") == "abc"
+    assert Counted.num_reads < 5_000
 
 
 def test_what_is_barred_is_shown_and_may_begin_a_match() -> None:
