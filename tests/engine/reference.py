@@ -250,11 +250,21 @@ def check_logprobs(told: TokenLogprobs, token: int, logprobs: list[float], num_t
     """Assert that what the engine told of a token is what the reference knows."""
     own = logprobs[token]
     assert told.token_id == token
-    assert abs(told.logprob - own) < LOGPROB_ROUNDING, (told.logprob, own)
-    surely_likelier = sum(other > own + LOGPROB_ROUNDING for other in logprobs)
-    maybe_likelier = sum(other > own - LOGPROB_ROUNDING for other in logprobs)  # itself too
+    assert _is_close(told.logprob, own), (told.logprob, own)
+    rounding = _rounding(own)
+    surely_likelier = sum(other > own + rounding for other in logprobs)
+    maybe_likelier = sum(other > own - rounding for other in logprobs)  # itself too
     assert surely_likelier < told.rank <= max(maybe_likelier, 1), (told.rank, surely_likelier)
     assert len({listed for listed, _ in told.top}) == len(told.top) == num_top
     for (listed, logprob), best in zip(told.top, sorted(logprobs)[::-1], strict=False):
-        assert abs(logprob - logprobs[listed]) < LOGPROB_ROUNDING
-        assert abs(logprob - best) < LOGPROB_ROUNDING, "not one of the likeliest"
+        assert _is_close(logprob, logprobs[listed]), (logprob, logprobs[listed])
+        assert _is_close(logprob, best), "not one of the likeliest"
+
+
+def _is_close(logprob: float, expected: float) -> bool:
+    return abs(logprob - expected) < _rounding(expected)
+
+
+def _rounding(logprob: float) -> float:
+    """Absolute and relative, as is usual for floats: 1.1e-5 was seen at -3.9."""
+    return LOGPROB_ROUNDING * (1.0 + abs(logprob))
