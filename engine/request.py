@@ -103,10 +103,11 @@ class SamplingParams:
             0.0 < self.repetition_penalty < math.inf,
             "above 0 and finite",
         )
+        # Checked for each choice of a request, and a whole vocabulary may be listed.
         for token, bias in self.logit_bias:
-            _require_between(f"logit_bias[{token}]", bias, -100, 100, field_name="logit_bias")
-        for word in self.bad_words:
-            _require("bad_words", word, len(word) > 0, "sequences of at least one token")
+            if not -100 <= bias <= 100:
+                _require_between(f"logit_bias[{token}]", bias, -100, 100, field_name="logit_bias")
+        _require("bad_words", (), all(map(len, self.bad_words)), "sequences of at least one token")
         if self.seed is not None:
             _require("seed", self.seed, -(2**63) <= self.seed < 2**63, "within 64 bits")
         for name in ("logprobs", "prompt_logprobs"):
