@@ -12,6 +12,8 @@ from torch import Tensor
 
 from engine.place import Place
 
+FLOAT32 = torch.finfo(torch.float32)
+
 
 def adjusted(logits: Tensor, places: ReadOnly[Place], masks: ReadOnly[Tensor | None]) -> Tensor:
     """[rows, vocab], one row a place; `logits` itself if no row is to change, else a float32 copy.
@@ -57,7 +59,9 @@ def _penalise(row: Tensor, place: Place) -> None:
     if sampling.repetition_penalty != 1.0:
         # A token that stands there twice is written twice, with the same value.
         seen = torch.cat((_ids(place.part.tokens[: place.part.num_prompt], row), output))
-        before, penalty = row[seen], sampling.repetition_penalty
+        # Beyond float32 it would be infinite or 0, and 0 * inf or 0 / 0 is no number.
+        penalty = min(max(sampling.repetition_penalty, FLOAT32.tiny), FLOAT32.max)
+        before = row[seen]
         row[seen] = torch.where(before > 0, before / penalty, before * penalty)
     if sampling.frequency_penalty != 0.0:
         row.index_add_(0, output, row.new_full((len(output),), -sampling.frequency_penalty))

@@ -65,7 +65,6 @@ def _sample_all(logits: Tensor, places: ReadOnly[Place]) -> list[int]:
         contends = uniforms <= (race.scaled[row] - race.to_beat[row]).exp_().mul_(MARGIN)
         contenders = contends.nonzero().squeeze(1)
         raced = race.scaled[row, contenders] + gumbel(uniforms[contenders])
-        # Logits that are no numbers have no contenders.
         tokens.append(int(contenders[raced.argmax()] if len(raced) else race.likeliest[row]))
     return tokens
 
@@ -74,7 +73,7 @@ def _sample_some(logits: Tensor, places: ReadOnly[Place]) -> list[int]:
     """From what min_p, top-k and top-p leave."""
     race = _Race(logits, places)
     params = [place.sampling for place in places]
-    floors, log_totals = _floors(race.scaled, race.largest, params)
+    floors, log_totals = _floors(race.scaled, params)
     rows, token_ids = _at_least(race.scaled, floors)
     values = race.scaled[rows, token_ids]
     uniforms = uniform(race.keys[rows], token_ids.int())
@@ -82,9 +81,10 @@ def _sample_some(logits: Tensor, places: ReadOnly[Place]) -> list[int]:
     raced = torch.full_like(values, -torch.inf)
     raced[contends] = values[contends] + gumbel(uniforms[contends])
     ends = torch.bincount(rows, minlength=len(places)).cumsum(0).tolist()
+    num_contenders = torch.bincount(rows[contends], minlength=len(places)).tolist()
     tokens: list[int] = race.likeliest.tolist()
     for row, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        if start < end:  # logits that are no numbers have no candidates
+        if num_contenders[row]:
             top_p = params[row].top_p
             winner = _winner(values[start:end], raced[start:end], top_p, log_totals[row])
             tokens[row] = int(token_ids[start + winner])
@@ -95,7 +95,9 @@ class _Race:
     """What the sampled rows' tokens race with.
 
     A token contends only if its Gumbel noise, at most -log(uniform), can lift it above the
-    likeliest token, which every filter leaves: a test without logarithms that few tokens pass.
+    likeliest token, which every filter leaves: a test without logarithms that few tokens pass. The
+    likeliest one does pass it, but where the largest logit is no finite number: then none does, and
+    the likeliest is the choice.
     """
 
     def __init__(self, logits: Tensor, places: ReadOnly[Place]) -> None:
@@ -103,20 +105,18 @@ class _Race:
         at = [(place.part.seed, place.position) for place in places]
         self.keys = keys(at).to(logits.device)
         """[rows, 2]"""
-        self.scaled = logits.float() / temperatures.to(logits.device)
-        """[rows, vocab]"""
-        self.largest = self.scaled.amax(dim=1, keepdim=True)
-        """[rows, 1]"""
-        self.likeliest = _likeliest(self.scaled, self.largest)
+        logits = logits.float()
+        largest = logits.amax(dim=1, keepdim=True)
+        self.likeliest = _likeliest(logits, largest)
         """[rows]"""
-        noise = gumbel(uniform(self.keys, self.likeliest.int()))
-        self.to_beat = self.largest.squeeze(1) + noise
+        # Less the largest, before the division: beside large numbers the noise would be rounded.
+        self.scaled = (logits - largest).div_(temperatures.to(logits.device))
+        """[rows, vocab], the likeliest token's at 0"""
+        self.to_beat = gumbel(uniform(self.keys, self.likeliest.int()))
         """[rows]"""
 
 
-def _floors(
-    scaled: Tensor, largest: Tensor, params: ReadOnly[SamplingParams]
-) -> tuple[Tensor, list[float | None]]:
+def _floors(scaled: Tensor, params: ReadOnly[SamplingParams]) -> tuple[Tensor, list[float | None]]:
     """For each row the least scaled logit of a candidate, [rows, 1]; and the log of the mass that
     top-p shares out, None where that is the candidates' own."""
     vocab = scaled.shape[1]
@@ -132,7 +132,7 @@ def _floors(
             continue
         floor = -math.inf
         if sampling.min_p > 0.0:
-            floor = float(largest[row]) + math.log(sampling.min_p)
+            floor = math.log(sampling.min_p)
         if 0 < sampling.top_k < vocab:
             floor = max(floor, float(scaled[row].topk(sampling.top_k).values[-1]))
         floors.append(floor)
@@ -162,7 +162,7 @@ def _winner(values: Tensor, raced: Tensor, top_p: float, log_total: float | None
 def _likeliest(logits: Tensor, largest: Tensor) -> Tensor:
     """The first token of each row that has the row's largest logit: [rows]."""
     rows, token_ids = _at_least(logits, largest)
-    if len(rows) != len(logits):  # ties, or rows of NaN
+    if rows.tolist() != list(range(len(logits))):  # ties, or rows of NaN
         return logits.argmax(dim=1)
     return token_ids
 

@@ -42,6 +42,15 @@ def test_repetition_counts_prompt_and_output_once() -> None:
     assert found == changed(t0=1.0, t1=-2.0, t3=1.5)
 
 
+@pytest.mark.parametrize("penalty", [1e-300, 1e-45, 1e-3, 1e6, 1e39, 1e300])
+def test_no_repetition_penalty_makes_a_logit_that_is_no_number(penalty: float) -> None:
+    values = at([0, 1, 5], [3, 4, 4], repetition_penalty=penalty)
+    assert values[2] == LOGITS[2]
+    assert values[5] == 0.0
+    assert values[0] > 0.0 > values[1]
+    assert values[3] > 0.0 > values[4]
+
+
 def test_frequency_and_presence_count_the_output_alone() -> None:
     assert at([0, 1], [3, 3, 5], frequency_penalty=0.5) == changed(t3=2.0, t5=-0.5)
     assert at([0, 1], [3, 3, 5], presence_penalty=0.5) == changed(t3=2.5, t5=-0.5)

@@ -1,6 +1,7 @@
 """The sampling rule: the noise is a fair Gumbel, and the tokens follow the distribution."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -119,7 +120,7 @@ def slow_choice(
 
 @given(
     st.integers(0, 2**32),
-    st.sampled_from([0.05, 0.7, 1.0, 2.0]),
+    st.sampled_from([1e-5, 1e-3, 0.05, 0.7, 1.0, 2.0]),
     st.sampled_from([1.0, 0.999, 0.9, 0.5, 0.01]),
     st.sampled_from([0, 1, 3, 100, 299, 300, 5000]),
     st.sampled_from([0.0, 0.01, 0.3, 1.0]),
@@ -133,6 +134,8 @@ def test_choices_are_those_of_the_rule_computed_slowly(
     sampling = SamplingParams(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
     logits = torch.randn(4, 300) * spread
     logits[:, ::7] = -torch.inf
+    # At the smallest temperatures, some that noise can still put in another order.
+    logits[:, 1::7] = 40.0 + torch.randn(4, 43) * temperature
     tokens = choose_rows(logits, [place(sampling, seed=seed, position=i + 1) for i in range(4)])
     for row, token in enumerate(tokens):
         expected, gap = slow_choice(logits[row], sampling, seed, row + 1)
@@ -153,10 +156,31 @@ def test_rows_do_not_see_each_other() -> None:
     assert together == [choose_rows(logits[i : i + 1], [places[i]])[0] for i in range(12)]
 
 
-@pytest.mark.parametrize("params", [{}, {"top_p": 0.9}, {"top_k": 3}, {"temperature": 0.0}])
-def test_logits_that_are_no_numbers_end_in_some_token(params: dict[str, float]) -> None:
+def test_a_row_without_numbers_does_not_change_its_neighbour() -> None:
+    # Two largest ones in one row and none in the other are as many as there are rows.
+    logits = torch.tensor([[torch.nan, 1.0, 2.0], [5.0, 1.0, 5.0]])
+    for sampling in (SamplingParams(temperature=0.0), SamplingParams(top_p=1e-9)):
+        together = choose_rows(logits, [place(sampling, position=1)] * 2)
+        assert together[1] == choose(logits[1], sampling, 0, 1)
+
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"top_p": 0.9},
+    {"top_k": 3},
+    {"min_p": 0.1},
+    {"top_k": 3, "top_p": 0.5},
+    {"top_k": 3, "top_p": 0.5, "min_p": 0.1},
+]
+
+
+@pytest.mark.parametrize("params", [*FILTERS, {"temperature": 0.0}])
+def test_logits_that_are_no_numbers_end_in_some_token(params: dict[str, Any]) -> None:
+    sampling = SamplingParams(**params)
     for logits in (torch.full((9,), torch.nan), torch.full((9,), -torch.inf)):
-        assert 0 <= choose(logits, SamplingParams(**params), 0, 1) < 9  # type: ignore[arg-type]
+        assert 0 <= choose(logits, sampling, 0, 1) < 9
+    for row in ([0.0, 1.0, torch.inf, torch.inf], [-torch.inf, torch.inf, 1.0, 0.0]):
+        assert row[choose(torch.tensor(row), sampling, 0, 1)] == torch.inf
 
 
 def test_one_candidate_is_always_taken() -> None:
@@ -170,8 +194,9 @@ def test_top_k_larger_than_the_vocabulary() -> None:
     assert choose(torch.tensor([1.0, 2.0]), SamplingParams(top_k=99), 0, 1) in (0, 1)
 
 
-def test_the_smallest_temperatures_are_greedy() -> None:
+@pytest.mark.parametrize("params", FILTERS)
+def test_the_smallest_temperatures_are_greedy(params: dict[str, Any]) -> None:
     logits = torch.tensor([-30.0, 31.5, 31.4, -torch.inf])
-    for temperature in (1e-3, 1e-6, 1e-38, 1e-40, 5e-324):
-        sampling = SamplingParams(temperature=temperature)
+    for temperature in (1e-3, 1e-4, 1e-5, 1e-6, 1e-38, 1e-40, 5e-324):
+        sampling = SamplingParams(temperature=temperature, **params)
         assert {choose(logits, sampling, seed, 1) for seed in range(50)} == {1}
