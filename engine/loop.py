@@ -139,8 +139,9 @@ class EngineLoop:
         with self._wake:
             self._closing = True
             self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._thread.ident is None:
+            self._thread.start()  # for those who are waiting for it already
+        self._thread.join()
 
     def _post(self, command: _Add | _Abort | _SetTable) -> None:
         with self._wake:
@@ -160,7 +161,8 @@ class EngineLoop:
                 if self._engine.has_work:
                     self._step()
             self._die(EngineDead("the engine is shutting down"))
-        except Exception as error:  # whatever it was, nobody may be left waiting
+        # Whatever it was, nobody may be left waiting; a panic in Rust code is no Exception.
+        except BaseException as error:
             logger.exception("an engine step failed")
             self._die(EngineDead(f"an engine step failed: {type(error).__name__}: {error}"))
         finally:
@@ -174,13 +176,14 @@ class EngineLoop:
 
     def _apply_commands(self) -> None:
         while self._commands:
-            match self._commands.popleft():
+            match self._commands[0]:
                 case _Add(requests, stream):
                     self._add(requests, stream)
                 case _Abort(request_id, stream):
                     self._abort(request_id, stream)
                 case _SetTable(table):
                     self._engine.set_table(table)
+            self._commands.popleft()  # only now: if it failed, whoever sent it is told too
         self._status = self._engine.status()
 
     def _add(self, requests: tuple[Request, ...], stream: _Stream) -> None:

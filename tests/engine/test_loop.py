@@ -18,6 +18,9 @@ from policy.table import SpeculationTable, fixed_rungs
 from tests.engine.conftest import NEW_TOKENS, PROMPTS
 from tests.engine.harness import greedy, tiny_engine
 
+PATIENCE = 60
+"""Seconds after which nobody will be told any more."""
+
 
 class GatedEngine:
     """An engine whose steps wait for the test's permission."""
@@ -151,9 +154,16 @@ async def test_a_full_engine_refuses(target: Path) -> None:
         loop.close()
 
 
-async def test_a_failed_step_reaches_everyone_and_the_health_check(engine: Engine) -> None:
+class PanicException(BaseException):
+    """As Rust extensions raise it."""
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, PanicException])
+async def test_a_failed_step_reaches_everyone_and_the_health_check(
+    engine: Engine, kind: type[BaseException]
+) -> None:
     def explode(_plan: object, _drafts: object) -> None:
-        raise ZeroDivisionError("the accelerator is on fire")
+        raise kind("the accelerator is on fire")
 
     engine._executor.execute = explode  # type: ignore[method-assign, assignment]
     loop = EngineLoop(engine)
@@ -161,13 +171,38 @@ async def test_a_failed_step_reaches_everyone_and_the_health_check(engine: Engin
     await asyncio.sleep(0)
     loop.start()
     for task in tasks:
-        with pytest.raises(EngineDead, match="ZeroDivisionError: the accelerator is on fire"):
-            await task
+        with pytest.raises(EngineDead, match=f"{kind.__name__}: the accelerator is on fire"):
+            await asyncio.wait_for(task, PATIENCE)
     with pytest.raises(EngineDead, match="on fire"):
         loop.check_health()
     with pytest.raises(EngineDead, match="on fire"):
         await collect(loop.generate(greedy("late", [1], 3)))
     loop.close()
+
+
+async def test_a_request_that_breaks_the_engine_is_told_with_all_others(engine: Engine) -> None:
+    loop = EngineLoop(engine)
+    requests = [
+        greedy("before", PROMPTS["short"], 250),
+        Request("broken", (1, None)),  # type: ignore[arg-type]
+        greedy("behind", PROMPTS["short"], 250),
+    ]
+    tasks = [asyncio.create_task(collect(loop.generate(request))) for request in requests]
+    await asyncio.sleep(0)
+    loop.start()
+    for task in tasks:
+        with pytest.raises(EngineDead, match="TypeError"):
+            await asyncio.wait_for(task, PATIENCE)
+    loop.close()
+
+
+async def test_closing_a_loop_that_was_never_started_answers_those_waiting(engine: Engine) -> None:
+    loop = EngineLoop(engine)
+    task = asyncio.create_task(collect(loop.generate(greedy("a", [1], 3))))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(loop.close)
+    with pytest.raises(EngineDead, match="shutting down"):
+        await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_closing_the_loop_answers_those_in_flight(engine: Engine) -> None:
