@@ -94,7 +94,7 @@ class Scheduler:
                 index += 1
                 continue
             found = self._pool.cache.find(seq.digests, seq.num_reusable // block_size)
-            if not self._has_share(seq) or not (
+            if not self._has_share(seq, prefilling) or not (
                 self._has_room(seq, found) or self._make_way(seq, found)
             ):
                 break
@@ -116,10 +116,10 @@ class Scheduler:
             and seq.digests[index] not in self._pool.cache
         )
 
-    def _has_share(self, seq: Sequence) -> bool:
+    def _has_share(self, seq: Sequence, prefilling: list[Sequence]) -> bool:
         """Whether the step's token budget would leave something for `seq`."""
-        before = [o.num_pending for o in self._queues.prefilling if o.rank < seq.rank]
-        budget = max(0, self._max_step_tokens - self.num_decoding)
+        before = [other.num_pending for other in prefilling if other.rank < seq.rank]
+        budget = max(0, self._max_step_tokens - (self.num_running - len(prefilling)))
         return fair_shares([*before, seq.num_pending], budget)[-1] > 0
 
     def _has_room(self, seq: Sequence, found: list[int]) -> bool:
