@@ -103,12 +103,12 @@ class TextAssembler:
         if self._num_pushed == self._min_tokens:
             self._matcher.unbar()
         self._num_pushed += 1
+        self._read(self._stream.settle(token_id))
+        if self._is_cut:
+            return
         if logprobs is not None:
             self._untaken_tokens.append(ShownToken(self._matcher.num_read, logprobs))
-        certain = self._stream.push(token_id)
-        if certain:
-            self._ahead.clear()
-            self._show(self._matcher.push(certain))
+        self._read(self._stream.push(token_id))
         if self._is_cut or (self._matcher.is_idle and not self._keeps_tokens):
             return
         ahead = self._stream.look_ahead()
@@ -116,6 +116,11 @@ class TextAssembler:
             self._ahead.append(ahead)
             if self._matcher.matches_ahead(ahead):
                 self._show(self._matcher.push("".join(self._ahead)))
+
+    def _read(self, certain: str) -> None:
+        if certain:
+            self._ahead.clear()
+            self._show(self._matcher.push(certain))
 
     def _show(self, text: str) -> None:
         if text:

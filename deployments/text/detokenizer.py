@@ -10,10 +10,11 @@ the text of a growing sequence can be known early depends on the tokenizer's dec
 
 import codecs
 import copy
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deployments.text.decoders import byte_level_alphabet, decoder_kinds
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -34,10 +35,10 @@ class Detokenizer:
         )
         self._special_ids = frozenset(special_ids)
         self._skipped_ids = self._special_ids
-        kinds = _decoder_kinds(self._backend.decoder)
+        kinds = decoder_kinds(self._backend.decoder)
         self._byte_of = self._byte_fallback_ids() if "ByteFallback" in kinds else {}
         self._is_byte_level = kinds == ["ByteLevel"]
-        self._alphabet = _byte_level_alphabet()
+        self._alphabet = byte_level_alphabet()
         self.splits_characters = "ByteLevel" in kinds
         """Whether one character may be spread over tokens other than raw bytes."""
 
@@ -109,6 +110,16 @@ class TextStream(ABC):
         self._token_ids: list[int] = []
         self._pieces: list[str] = []
 
+    def settle(self, token_id: int) -> str:
+        """Text of tokens before this one that is certain because it comes next. Its own text then
+        comes with `push`, which gives both where this is not called."""
+        if self._detokenizer.is_silent(token_id):
+            return ""
+        piece = self._settled(token_id)
+        if piece:
+            self._pieces.append(piece)
+        return piece
+
     def push(self, token_id: int) -> str:
         """Text that is certain with this token; often its own, sometimes none yet."""
         if self._detokenizer.is_silent(token_id):
@@ -132,6 +143,10 @@ class TextStream(ABC):
         return rest
 
     @abstractmethod
+    def _settled(self, token_id: int) -> str:
+        """As `settle`, for a token that is not silent."""
+
+    @abstractmethod
     def _certain(self, token_id: int) -> str:
         """As `push`, for a token that is not silent."""
 
@@ -142,6 +157,12 @@ class ByteLevelStream(TextStream):
     def __init__(self, detokenizer: Detokenizer) -> None:
         super().__init__(detokenizer)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def _settled(self, token_id: int) -> str:
+        waiting, _ = self._decoder.getstate()
+        if not waiting or _goes_on(waiting, self._detokenizer.level_bytes(token_id)[:1]):
+            return ""
+        return self._decoder.decode(b"", final=True)
 
     def _certain(self, token_id: int) -> str:
         return self._decoder.decode(self._detokenizer.level_bytes(token_id))
@@ -168,6 +189,19 @@ class WindowStream(TextStream):
         self._run: list[int] = []
         """Tokens of the run of bytes that waits."""
         self._run_ahead: _RunAhead | None = None
+
+    def _settled(self, token_id: int) -> str:
+        # Where other tokens make parts of characters too, what waits may go on behind the run.
+        if (
+            not self._run
+            or self._detokenizer.fallback_byte(token_id) is not None
+            or self._detokenizer.splits_characters
+        ):
+            return ""
+        self._run, self._run_ahead = [], None
+        piece = self._window.new_text()
+        self._window.advance()
+        return piece
 
     def _certain(self, token_id: int) -> str:
         self._window.token_ids.append(token_id)
@@ -254,26 +288,10 @@ class _RunAhead:
         return "".join(pieces)
 
 
-def _decoder_kinds(decoder: Any) -> list[str]:
-    """Types of a decoder's parts, in order."""
-    if decoder is None:
-        return []
-    return _kinds(json.loads(decoder.__getstate__()))
-
-
-def _kinds(state: dict[str, Any]) -> list[str]:
-    if state["type"] != "Sequence":
-        return [state["type"]]
-    return [kind for part in state["decoders"] for kind in _kinds(part)]
-
-
-def _byte_level_alphabet() -> dict[str, int]:
-    """The character by which byte-level vocabularies write each byte.
-
-    Printable bytes of Latin-1 are their own characters; the others follow in order from U+0100 on.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {
-        chr(256 + index): byte for index, byte in enumerate(others)
-    }
+def _goes_on(character: bytes, byte: bytes) -> bool:
+    """Whether an incomplete character may go on with this byte."""
+    try:
+        codecs.utf_8_decode(character + byte, "strict", False)
+    except UnicodeDecodeError:
+        return False
+    return True

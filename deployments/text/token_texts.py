@@ -39,15 +39,18 @@ def decode_with_offsets(
 ) -> tuple[str, tuple[int, ...]]:
     """The text, and for each token the number of characters before it (see `ShownToken`)."""
     stream = detokenizer.stream()
-    pieces, offsets = [], []
+    pieces: list[str] = []
+    offsets: list[int] = []
     num_certain = num_ahead = 0
     for token_id in token_ids:
+        settled = stream.settle(token_id)
+        if settled:
+            num_certain, num_ahead = num_certain + len(settled), 0
         offsets.append(num_certain + num_ahead)
         piece = stream.push(token_id)
         if piece:
-            pieces.append(piece)
-            num_certain += len(piece)
-            num_ahead = 0
+            num_certain, num_ahead = num_certain + len(piece), 0
+        pieces += settled, piece
         num_ahead += len(stream.look_ahead())
     pieces.append(stream.flush())
     return "".join(pieces), tuple(offsets)

@@ -209,6 +209,37 @@ def test_tokens_of_a_run_of_bytes_stand_where_their_characters_do() -> None:
     assert offsets(assembler) == [0, 1, 1, 2, 2, 2, 3]
 
 
+def test_a_token_stands_behind_the_broken_character_before_it(
+    byte_level: PreTrainedTokenizerFast,
+) -> None:
+    first, second, _ = one_byte_tokens(byte_level, "界".encode())
+    (a,) = letters(byte_level, "a")
+    ids = [a, first, second, a, first, first, second, a]  # a\ufffda\ufffd\ufffda
+    assembler = TextAssembler(Detokenizer(byte_level), keeps_tokens=True)
+    assembler.push(with_logprobs(ids, FinishReason.LENGTH))
+    assert assembler.take() == "a\ufffda\ufffd\ufffda"
+    assert offsets(assembler) == [0, 1, 1, 2, 3, 4, 4, 5]
+
+    tokenizer = byte_fallback_tokenizer()
+    (c,) = letters(tokenizer, "c")
+    ids = [3 + 0xE7, 3 + 0x95, c]  # in a broken run, each byte is a character
+    assembler = TextAssembler(Detokenizer(tokenizer), keeps_tokens=True)
+    assembler.push(with_logprobs(ids, FinishReason.LENGTH))
+    assert assembler.take() == "\ufffd\ufffdc"
+    assert offsets(assembler)[-1] == 2
+
+
+def test_a_stop_string_that_the_next_token_settles_is_not_followed_by_it(
+    byte_level: PreTrainedTokenizerFast,
+) -> None:
+    (first,) = one_byte_tokens(byte_level, "界".encode())[:1]
+    stop = StopRule(("\ufffd",), is_shown=True)
+    assembler = TextAssembler(Detokenizer(byte_level), stop, keeps_tokens=True)
+    assembler.push(with_logprobs([first, *letters(byte_level, "ab")]))
+    assert (assembler.take(), offsets(assembler)) == ("\ufffd", [0])
+    assert (assembler.finish_reason, assembler.num_tokens) == (FinishReason.STOP, 2)
+
+
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_offsets_never_fall_and_lie_within_the_text(

@@ -19,7 +19,11 @@ def test_pieces_and_flush_make_the_decoded_whole(
     detokenizer = Detokenizer(tokenizer)
     stream = (detokenizer if skips else detokenizer.showing_special()).stream()
     text = ""
+    settles = data.draw(st.booleans())
     for count, token_id in enumerate(ids, start=1):
+        if settles:
+            text += stream.settle(token_id)
+            assert whole(tokenizer, ids[: count - 1], skips_special=skips).startswith(text)
         text += stream.push(token_id)
         assert whole(tokenizer, ids[:count], skips_special=skips).startswith(text)
     assert text + stream.flush() == whole(tokenizer, ids, skips_special=skips)
