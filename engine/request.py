@@ -10,6 +10,9 @@ from engine.errors import RequestError
 GREEDY_BELOW = 1e-5
 MAX_LOGPROBS = 20
 """Alternatives listed for a token, at most: OpenAI's and vLLM's limit."""
+MAX_BIASES = 1024
+MAX_BAD_WORDS = 1024
+"""Each costs time at every place, for all requests of a step: more would hold the others up."""
 
 
 class FinishReason(StrEnum):
@@ -103,10 +106,10 @@ class SamplingParams:
             0.0 < self.repetition_penalty < math.inf,
             "above 0 and finite",
         )
-        # Checked for each choice of a request, and a whole vocabulary may be listed.
+        _require_at_most("logit_bias", self.logit_bias, MAX_BIASES, "tokens")
         for token, bias in self.logit_bias:
-            if not -100 <= bias <= 100:
-                _require_between(f"logit_bias[{token}]", bias, -100, 100, field_name="logit_bias")
+            _require_between(f"logit_bias[{token}]", bias, -100, 100, field_name="logit_bias")
+        _require_at_most("bad_words", self.bad_words, MAX_BAD_WORDS, "token sequences")
         _require("bad_words", (), all(map(len, self.bad_words)), "sequences of at least one token")
         if self.seed is not None:
             _require("seed", self.seed, -(2**63) <= self.seed < 2**63, "within 64 bits")
@@ -134,6 +137,11 @@ class SamplingParams:
             or self.frequency_penalty != 0.0
             or self.repetition_penalty != 1.0
         )
+
+
+def _require_at_most(name: str, values: tuple[object, ...], most: int, what: str) -> None:
+    if len(values) > most:
+        raise RequestError(name, f"{name} must have at most {most} {what}, got {len(values)}")
 
 
 def _require_between(

@@ -8,9 +8,12 @@ from pydantic import PlainValidator
 from deployments.json_values import show
 from deployments.strict_model import valid_text
 from deployments.tools.plain_json import check_plain_json
+from engine.request import MAX_BAD_WORDS
 
 MAX_STOP_STRINGS = 4
 MAX_BIAS = 100
+SPELLINGS = 2
+"""Token sequences that a bad word is turned into."""
 _MAX_ID_DIGITS = 10
 
 
@@ -46,6 +49,8 @@ def _bad_words(value: object) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ValueError("must be a list of strings")
+    if len(value) > MAX_BAD_WORDS // SPELLINGS:
+        raise ValueError(f"must have at most {MAX_BAD_WORDS // SPELLINGS} strings")
     return _texts(value)
 
 

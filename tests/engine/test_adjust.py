@@ -136,6 +136,8 @@ def test_rows_without_parameters_are_not_even_copied() -> None:
         ("repetition_penalty", float("inf")),
         ("logit_bias", ((3, 100.5),)),
         ("bad_words", ((),)),
+        ("bad_words", ((1,),) * 1025),
+        ("logit_bias", tuple((token, 1.0) for token in range(1025))),
         ("seed", 2**63),
         ("logprobs", 21),
         ("prompt_logprobs", -1),

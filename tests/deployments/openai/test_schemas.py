@@ -189,6 +189,8 @@ def test_bad_stop(stop: object) -> None:
         ({"repetition_penalty": 0}, "repetition_penalty must be above 0 and finite, got 0"),
         ({"min_tokens": -1}, "min_tokens must be between 0 and max_tokens ("),
         ({"min_tokens": 6, "max_tokens": 5}, "min_tokens must be between 0 and max_tokens (5)"),
+        ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias must have at most 1024"),
+        ({"bad_words": ["x"] * 513}, "bad_words must have at most 512 strings"),
         ({"logit_bias": {"5": 100.5}}, "logit_bias must have numbers between -100 and 100"),
         ({"logit_bias": {"5": -101}}, "logit_bias must have numbers between -100 and 100"),
         ({"logit_bias": {"5": True}}, "logit_bias must have numbers between -100 and 100"),
