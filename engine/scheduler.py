@@ -86,11 +86,12 @@ class Scheduler:
         """
         waiting, block_size = self._queues.waiting, self._pool.block_size
         prefilling = self._queues.prefilling
+        under_way = self._under_way(prefilling)
         index = 0
         while index < len(waiting):
             seq = waiting[index]
             extend_digests(seq.digests, seq.tokens, block_size)
-            if any(self._awaits(seq, other) for other in prefilling):
+            if self._awaits(seq, under_way):
                 index += 1
                 continue
             found = self._pool.cache.find(seq.digests, seq.num_reusable // block_size)
@@ -105,15 +106,24 @@ class Scheduler:
                     self.prefix_cache_queries += seq.num_prompt
                     self.prefix_cache_hits += seq.num_computed
             prefilling = self._queues.prefilling
+            under_way = self._under_way(prefilling)
 
-    def _awaits(self, seq: Sequence, other: Sequence) -> bool:
-        """Whether `other`, of a lower rank, is at a block that `seq` needs and can't find yet."""
-        index = other.num_computed // self._pool.block_size
-        return (
-            other.rank < seq.rank
-            and index < min(len(other.digests), seq.num_reusable // self._pool.block_size)
-            and other.digests[index] == seq.digests[index]
-            and seq.digests[index] not in self._pool.cache
+    def _under_way(self, prefilling: list[Sequence]) -> dict[int, dict[bytes, tuple[int, int]]]:
+        """The blocks that prefilling sequences are at and that nobody can find yet: for each index
+        within a sequence, their digests, with the lowest rank of those at them."""
+        found: dict[int, dict[bytes, tuple[int, int]]] = {}
+        for seq in prefilling:
+            index = seq.num_computed // self._pool.block_size
+            if index < len(seq.digests) and seq.digests[index] not in self._pool.cache:
+                found.setdefault(index, {}).setdefault(seq.digests[index], seq.rank)
+        return found
+
+    def _awaits(self, seq: Sequence, under_way: dict[int, dict[bytes, tuple[int, int]]]) -> bool:
+        """Whether a sequence of a lower rank is at a block that `seq` needs."""
+        limit = seq.num_reusable // self._pool.block_size
+        return any(
+            index < limit and ranks.get(seq.digests[index], seq.rank) < seq.rank
+            for index, ranks in under_way.items()
         )
 
     def _has_share(self, seq: Sequence, prefilling: list[Sequence]) -> bool:
