@@ -26,8 +26,10 @@ def _prompt(value: object) -> str | tuple[int, ...]:
         if not all(isinstance(token, int) and not isinstance(token, bool) for token in value):
             raise ValueError("must be a string or a list of token ids")
         value = tuple(value)
-    else:
+    elif isinstance(value, str):
         value = valid_text(value)
+    else:
+        raise ValueError("must be a string or a list of token ids")
     if not value:
         raise ValueError("must not be empty")
     return value
