@@ -74,7 +74,14 @@ def cannot_be_served(model_type: str, reason: str) -> ConfigError:
 
 
 def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Also what follows a line that ends in a colon: the reason stands there."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    shown = lines[:1] or [type(error).__name__]
+    for line in lines[1:]:
+        if not shown[-1].endswith(":"):
+            break
+        shown.append(line)
+    return " ".join(shown)
 
 
 def _require_language_model(config: PreTrainedConfig, trust_remote_code: bool) -> None:

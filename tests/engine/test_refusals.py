@@ -138,6 +138,13 @@ def test_a_model_type_that_transformers_does_not_know(tmp_path: Path) -> None:
     assert "novel" in refusal(tmp_path)
 
 
+def test_the_reason_on_the_line_behind_a_colon(tmp_path: Path) -> None:
+    save_config("llama", tmp_path, {})
+    config = json.loads((tmp_path / "config.json").read_text()) | {"hidden_size": 30}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "30" in refusal(tmp_path)
+
+
 class TestProof:
     """What only numbers show, on models whose structure is in order."""
 
