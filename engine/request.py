@@ -112,7 +112,7 @@ class SamplingParams:
         _require_at_most("bad_words", self.bad_words, MAX_BAD_WORDS, "token sequences")
         _require("bad_words", (), all(map(len, self.bad_words)), "sequences of at least one token")
         if self.seed is not None:
-            _require("seed", self.seed, -(2**63) <= self.seed < 2**63, "within 64 bits")
+            _require("seed", self.seed, -(2**63) <= self.seed < 2**63, "from -2^63 to 2^63 - 1")
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             if value is not None:

@@ -217,7 +217,7 @@ def test_bad_stop(stop: object) -> None:
             {"ignore_eos": True, "response_format": {"type": "json_object"}},
             "ignore_eos must be false with response_format",
         ),
-        ({"seed": 2**63}, f"seed must be within 64 bits, got {2**63}"),
+        ({"seed": 2**63}, f"seed must be from -2^63 to 2^63 - 1, got {2**63}"),
         ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"stop_token_ids": 5}, "stop_token_ids must be a list, got 5"),
         ({"stop_token_ids": [1, "a"]}, 'stop_token_ids[1] must be a whole number, got "a"'),
