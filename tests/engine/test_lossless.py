@@ -3,12 +3,11 @@
 import random
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.config import DrafterConfig
-from engine.request import Request, SamplingParams
+from engine.request import Request
 from policy.table import SpeculationTable, fixed_rungs
 from tests.engine.conftest import NEW_TOKENS, PROMPTS
 from tests.engine.harness import greedy, run, texts, tiny_engine
@@ -28,10 +27,6 @@ def drafter_config(name: str, target: Path, draft: Path) -> DrafterConfig:
 
 def requests() -> list[Request]:
     return [greedy(name, prompt, NEW_TOKENS) for name, prompt in PROMPTS.items()]
-
-
-def test_length_zero_is_transformers_greedy(target: Path, expected: dict[str, list[int]]) -> None:
-    assert texts(run(tiny_engine(target), requests())) == expected
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -114,75 +109,3 @@ def test_aborted_neighbours(
 
     outcomes = texts(run(engine, [neighbours[0], *requests(), *neighbours[1:]], abort))
     assert {name: outcomes[name] for name in PROMPTS} == expected
-
-
-def sampled(name: str, index: int) -> Request:
-    settings: list[dict[str, Any]] = [
-        {"temperature": 1.0},
-        {"temperature": 0.7, "top_p": 0.9},
-        {"temperature": 1.3, "top_k": 20},
-        {"temperature": 0.8, "top_k": 50, "top_p": 0.8},
-        {"temperature": 0.0},
-    ]
-    return Request(
-        f"{name} {index}",
-        tuple(PROMPTS[name]),
-        SamplingParams(max_tokens=NEW_TOKENS, seed=100 + index, **settings[index]),
-    )
-
-
-@pytest.fixture(scope="module")
-def expected_samples(target: Path) -> dict[str, list[int]]:
-    """Each sampled request alone in an engine that never drafts."""
-    found: dict[str, list[int]] = {}
-    engine = tiny_engine(target)
-    for name in PROMPTS:
-        for index in range(5):
-            found |= texts(run(engine, [sampled(name, index)]))
-    return found
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
-@pytest.mark.parametrize("draft_len", range(9))
-def test_sampled_and_greedy_rows_together(
-    target: Path,
-    draft: Path,
-    expected_samples: dict[str, list[int]],
-    name: str,
-    draft_len: int,
-) -> None:
-    engine = tiny_engine(
-        target,
-        draft_len=draft_len,
-        drafter=drafter_config(name, target, draft),
-        max_step_tokens=48,
-        num_blocks=40,
-        max_model_len=100,
-    )
-    batch = [sampled(name, index) for index in range(5) for name in PROMPTS]
-    assert texts(run(engine, batch)) == expected_samples
-
-
-def test_rows_with_different_draft_lengths(
-    target: Path, draft: Path, expected: dict[str, list[int]]
-) -> None:
-    engine = tiny_engine(target, draft_len=8, drafter=DrafterConfig(kind="model", model=draft))
-    caps = dict(zip(PROMPTS, (0, 1, 5), strict=True))
-    batch = [
-        greedy(name, prompt, NEW_TOKENS, max_draft_tokens=caps[name])
-        for name, prompt in PROMPTS.items()
-    ]
-    outcomes = run(engine, batch)
-    assert texts(outcomes) == expected
-    assert outcomes["short"].num_drafted == 0
-    assert outcomes["long"].num_drafted > outcomes["repeating"].num_drafted > 0
-
-
-def test_same_seed_same_tokens_and_another_seed_others(target: Path) -> None:
-    engine = tiny_engine(target)
-    one, two, other = (
-        Request(name, (3, 4, 5), SamplingParams(max_tokens=20, seed=seed))
-        for name, seed in (("one", 7), ("two", 7), ("other", 8))
-    )
-    outcomes = texts(run(engine, [one, two, other]))
-    assert outcomes["one"] == outcomes["two"] != outcomes["other"]
