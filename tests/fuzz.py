@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -105,7 +106,10 @@ def _start_worker() -> None:
     logging.disable(logging.WARNING)  # of libraries while they load
     os.environ["TQDM_DISABLE"] = "1"
     import torch
+    from tqdm import tqdm
 
+    # Else its lock is a semaphore of the system's, which a worker that is stopped leaves behind.
+    tqdm.set_lock(threading.RLock())
     torch.set_num_threads(1)
 
 
