@@ -68,7 +68,7 @@ class SamplingParams:
     """Above 0: positive logits of tokens in prompt or output are divided by it, negative ones
     multiplied (Keskar et al. 2019, "CTRL")."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """(token, bias in [-100, 100]) pairs, added to the logits; of a token given twice the last one."""
+    """(token, bias in [-100, 100]) pairs, added to the logits; a token's last one counts."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Token sequences that the output must not contain."""
     seed: int | None = None
