@@ -12,45 +12,31 @@ from torch import Tensor
 
 from engine.place import Place
 
-FLOAT32 = torch.finfo(torch.float32)
+_FLOAT32 = torch.finfo(torch.float32)
 
 
-def adjusted(logits: Tensor, places: ReadOnly[Place], masks: ReadOnly[Tensor | None]) -> Tensor:
-    """[rows, vocab], one row a place; `logits` itself if no row is to change, else a float32 copy.
+def adjusted(logits: Tensor, place: Place, mask: Tensor | None) -> Tensor:
+    """[vocab]: `logits` itself if nothing is to change, else a float32 copy.
 
-    `masks` holds, for each place, the tokens its grammar allows: bool [vocab], None for any.
+    `mask` holds the tokens that the place's grammar allows: bool [vocab], None for any.
     """
-    changing = [
-        row
-        for row, (place, mask) in enumerate(zip(places, masks, strict=True))
-        if mask is not None or _is_adjusted(place)
-    ]
-    if not changing:
-        return logits
-    changed = logits.to(torch.float32, copy=True)
-    for row in changing:
-        _adjust(changed[row], places[row], masks[row])
-    return changed
-
-
-def _is_adjusted(place: Place) -> bool:
-    sampling = place.sampling
-    return bool(
-        sampling.has_penalties
-        or sampling.logit_bias
-        or sampling.bad_words
-        or place.num_output < sampling.min_tokens
-    )
-
-
-def _adjust(row: Tensor, place: Place, mask: Tensor | None) -> None:
-    """Change one row, [vocab], in place."""
-    if place.sampling.has_penalties:
+    sampling, forbidden = place.sampling, _forbidden(place)
+    if not (sampling.has_penalties or sampling.logit_bias or forbidden):
+        return logits if mask is None else _masked(logits.float(), mask)
+    row = logits.to(torch.float32, copy=True)
+    if sampling.has_penalties:
         _penalise(row, place)
-    if place.sampling.logit_bias:
-        bias_of = {t: bias for t, bias in place.sampling.logit_bias if t < len(row)}
+    if sampling.logit_bias:
+        bias_of = {t: bias for t, bias in sampling.logit_bias if t < len(row)}
         row.index_add_(0, _ids([*bias_of], row), row.new_tensor([*bias_of.values()]))
-    _forbid(row, _forbidden(place), mask)
+    if mask is not None:
+        row = _masked(row, mask)
+    _forbid(row, forbidden)
+    return row
+
+
+def _masked(row: Tensor, mask: Tensor) -> Tensor:
+    return torch.where(mask, row, -torch.inf)
 
 
 def _penalise(row: Tensor, place: Place) -> None:
@@ -60,7 +46,7 @@ def _penalise(row: Tensor, place: Place) -> None:
         # A token that stands there twice is written twice, with the same value.
         seen = torch.cat((_ids(place.part.tokens[: place.part.num_prompt], row), output))
         # Beyond float32 it would be infinite or 0, and 0 * inf or 0 / 0 is no number.
-        penalty = min(max(sampling.repetition_penalty, FLOAT32.tiny), FLOAT32.max)
+        penalty = min(max(sampling.repetition_penalty, _FLOAT32.tiny), _FLOAT32.max)
         before = row[seen]
         row[seen] = torch.where(before > 0, before / penalty, before * penalty)
     if sampling.frequency_penalty != 0.0:
@@ -90,13 +76,13 @@ def _forbidden(place: Place) -> list[int]:
     return tokens
 
 
-def _forbid(row: Tensor, tokens: list[int], mask: Tensor | None) -> None:
-    """Take out tokens and what the mask hides. Where nothing would be left, the tokens stay: an
-    answer that ends too early is better than one that breaks its grammar."""
+def _forbid(row: Tensor, tokens: list[int]) -> None:
+    """Take out tokens. Where nothing would be left, they stay: an answer that ends too early is
+    better than one that breaks its grammar."""
+    if not tokens:
+        return
     ids = _ids(tokens, row)
-    if mask is not None:
-        row.masked_fill_(~mask, -torch.inf)
     before = row[ids]
     row[ids] = -torch.inf
-    if len(ids) and row.max() == -torch.inf:
+    if row.max() == -torch.inf:
         row[ids] = before

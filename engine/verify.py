@@ -17,7 +17,7 @@ from engine.logprobs import token_logprobs
 from engine.place import Place
 from engine.plan import Draft, SeqSlice, SliceResult
 from engine.request import TokenLogprobs
-from engine.sampling import choose_rows
+from engine.sampling import choose
 
 
 def verify(
@@ -82,11 +82,13 @@ def _mask(place: Place) -> Tensor | None:
 def _choose(
     logits: Tensor, rows: list[int], places: list[Place], masks: list[Tensor | None]
 ) -> list[int]:
-    if not places:
-        return []
-    if rows != list(range(len(logits))):
-        logits = logits[rows]
-    return choose_rows(adjusted(logits, places, masks), places)
+    return choose(
+        [
+            adjusted(logits[row], place, mask)
+            for row, place, mask in zip(rows, places, masks, strict=True)
+        ],
+        places,
+    )
 
 
 def _result(part: SeqSlice, new_tokens: tuple[int, ...], logits: Tensor) -> SliceResult:

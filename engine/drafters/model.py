@@ -9,7 +9,7 @@ from engine.errors import GrammarError
 from engine.place import Place
 from engine.plan import NO_DRAFT, Draft, SeqSlice
 from engine.runner import ModelRunner, RunnerInput
-from engine.sampling import choose_rows
+from engine.sampling import choose
 
 
 class ModelDrafter:
@@ -94,8 +94,8 @@ class ModelDrafter:
     ) -> list[int]:
         logits = self._runner.forward(inputs)[:, : self._shared_vocab]
         places = [Place(part, tuple(tokens)) for part, tokens in zip(parts, drafted, strict=True)]
-        masks = [self._mask(place) for place in places]
-        return choose_rows(adjusted(logits, places, masks), places)
+        rows = zip(logits.unbind(), places, strict=True)
+        return choose([adjusted(row, place, self._mask(place)) for row, place in rows], places)
 
     def _mask(self, place: Place) -> Tensor | None:
         grammar = place.part.grammar

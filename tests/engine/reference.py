@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 
 from engine.errors import GrammarError
 from engine.grammar import GrammarCompiler
-from engine.noise import gumbel, keys, uniform
+from engine.noise import gumbel, hashes, keys, uniform
 from engine.request import FinishReason, Request, SamplingParams, TokenLogprobs
 
 ROUNDING = 1e-4
@@ -188,8 +189,8 @@ def choose(
     if sampling.temperature < 1e-5:
         return best, _lead(row) > 2 * slack
     assert seed is not None, "what the engine draws can't be known here"
-    token_ids = torch.arange(len(row), dtype=torch.int32)
-    noise = gumbel(uniform(keys([(seed, position)])[0], token_ids)).tolist()
+    token_ids = np.arange(len(row), dtype=np.uint32)
+    noise = gumbel(uniform(hashes(keys([(seed, position)]), token_ids))).tolist()
     scaled = [value / sampling.temperature for value in row]
     slack = slack / sampling.temperature + 1e-5  # the noise is in float32 too
 

@@ -26,7 +26,7 @@ def at(
         drafted=output[-2:],
         stop_ids=stop_ids,
     )
-    values: list[float] = adjusted(LOGITS.unsqueeze(0), [where], [mask])[0].tolist()
+    values: list[float] = adjusted(LOGITS, where, mask).tolist()
     return values
 
 
@@ -106,14 +106,14 @@ def test_tokens_beyond_a_smaller_vocabulary_are_passed_over() -> None:
     assert found == LOGITS.tolist()
 
 
-def test_rows_without_parameters_are_not_even_copied() -> None:
-    plain = place(SamplingParams(min_tokens=1), output=[3])
-    logits = LOGITS.repeat(2, 1).to(torch.bfloat16)
-    assert adjusted(logits, [plain, plain], [None, None]) is logits
-    biased = place(SamplingParams(logit_bias=((0, 1.0),)))
-    both = adjusted(logits, [plain, biased], [None, None])
-    assert both.tolist() == [LOGITS.tolist(), changed(t0=3.0)]
-    assert logits.tolist() == LOGITS.repeat(2, 1).tolist()
+def test_a_row_without_parameters_is_not_even_copied() -> None:
+    logits = LOGITS.to(torch.bfloat16)
+    assert adjusted(logits, place(SamplingParams(min_tokens=1), output=[3]), None) is logits
+    biased = adjusted(logits, place(SamplingParams(logit_bias=((0, 1.0),))), None)
+    assert biased.tolist() == changed(t0=3.0)
+    masked = adjusted(logits, place(SamplingParams()), torch.arange(6) > 0)
+    assert masked.tolist() == changed(t0=-torch.inf)
+    assert logits.tolist() == LOGITS.tolist()
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,28 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import noise
+from engine.candidates import Candidates, DeviceRows, HostRows, Sieve
 from engine.request import SamplingParams
-from engine.sampling import choose_rows
+from engine.sampling import choose
 from tests.engine.places import place
 
 EULER_GAMMA = 0.5772156649
 
 
 def gumbel(seed: int, position: int, token_ids: torch.Tensor) -> torch.Tensor:
-    return noise.gumbel(noise.uniform(noise.keys([(seed, position)])[0], token_ids))
+    hashes = noise.hashes(noise.keys([(seed, position)]), token_ids.numpy().astype(np.uint32))
+    return torch.from_numpy(noise.gumbel(noise.uniform(hashes)))
 
 
-def choose(logits: torch.Tensor, sampling: SamplingParams, seed: int, position: int) -> int:
-    return choose_rows(logits.unsqueeze(0), [place(sampling, seed=seed, position=position)])[0]
+def choose_one(logits: torch.Tensor, sampling: SamplingParams, seed: int, position: int) -> int:
+    return choose([logits], [place(sampling, seed=seed, position=position)])[0]
 
 
 def test_noise_depends_on_seed_position_and_token_alone() -> None:
@@ -72,7 +75,7 @@ def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> float:
         ({"temperature": 1.0}, [0, 1, 2, 3, 4, 5]),
         ({"temperature": 0.5}, [0, 1, 2, 3, 4, 5]),
         ({"temperature": 1.0, "top_k": 3}, [0, 1, 2]),
-        ({"temperature": 1.0, "top_p": 0.8}, [0, 1, 2, 3]),
+        ({"temperature": 1.0, "top_p": 0.75}, [0, 1, 2]),
         # top-p acts on what top-k leaves: of 0.4, 0.25, 0.15 the first two reach 0.8 of 0.8.
         ({"temperature": 1.0, "top_k": 3, "top_p": 0.8}, [0, 1]),
     ],
@@ -84,7 +87,7 @@ def test_tokens_follow_the_distribution(params: dict[str, float], allowed: list[
     draws = 4000
     counts = torch.zeros(6)
     for position in range(draws):
-        counts[choose(logits, sampling, 11, position + 1)] += 1
+        counts[choose_one(logits, sampling, 11, position + 1)] += 1
     assert counts.sum() == counts[allowed].sum() == draws
     wanted = probabilities[allowed] ** (1 / sampling.temperature)
     critical = {1: 10.8, 2: 13.8, 3: 16.3, 5: 20.5}[len(allowed) - 1]  # the 0.1 % level
@@ -136,10 +139,23 @@ def test_choices_are_those_of_the_rule_computed_slowly(
     logits[:, ::7] = -torch.inf
     # At the smallest temperatures, some that noise can still put in another order.
     logits[:, 1::7] = 40.0 + torch.randn(4, 43) * temperature
-    tokens = choose_rows(logits, [place(sampling, seed=seed, position=i + 1) for i in range(4)])
+    tokens = choose([*logits], [place(sampling, seed=seed, position=i + 1) for i in range(4)])
     for row, token in enumerate(tokens):
         expected, gap = slow_choice(logits[row], sampling, seed, row + 1)
         assert token == expected or gap < 1e-5
+
+
+def test_among_many_unlikely_tokens_some_are_drawn() -> None:
+    # Each is so unlikely that its hash alone tells whether it contends; together they weigh 0.45.
+    logits = torch.full((20_000,), -10.7)
+    logits[7] = 0.0
+    num_unlikely = 0
+    for position in range(1, 201):
+        token = choose_one(logits, SamplingParams(), 3, position)
+        expected, gap = slow_choice(logits, SamplingParams(), 3, position)
+        assert token == expected or gap < 1e-5
+        num_unlikely += token != 7
+    assert 50 < num_unlikely < 140
 
 
 def test_rows_do_not_see_each_other() -> None:
@@ -152,16 +168,56 @@ def test_rows_do_not_see_each_other() -> None:
         SamplingParams(top_k=5, min_p=0.01),
     ]
     places = [place(kinds[i % 4], seed=i % 5, position=i + 1) for i in range(12)]
-    together = choose_rows(logits, places)
-    assert together == [choose_rows(logits[i : i + 1], [places[i]])[0] for i in range(12)]
+    together = choose([*logits], places)
+    assert together == [choose([logits[i]], [places[i]])[0] for i in range(12)]
+
+
+@given(st.integers(0, 2**32), st.sampled_from([60, 64, 5000]))
+@settings(deadline=None, max_examples=30)
+def test_an_accelerator_finds_the_candidates_that_the_host_finds(seed: int, vocab: int) -> None:
+    torch.manual_seed(seed)
+    logits = [*(torch.randn(5, vocab) * 5)]
+    logits[1][3:9] = logits[1].max() + 1
+    logits[2][:-1] = -torch.inf
+    key = noise.keys([(seed, 1)])[0]
+    sieves = {
+        0: Sieve(floor=2.0),
+        4: Sieve(floor=4.0, key=key, largest_hash=2**28),
+        1: Sieve(top_k=3),
+        2: Sieve(floor=-1.0, top_k=70),
+    }
+    host, device = HostRows(logits), DeviceRows(logits)
+    assert host.likeliest() == device.likeliest()
+    assert device.sift({}) == {}
+    for rows in (sieves, {4: sieves[4]}):
+        found = host.sift(rows)
+        on_device = device.sift(rows)
+        assert [*found] == [*on_device] == [*rows]
+        for row, candidates in found.items():
+            assert_same(candidates, on_device[row])
+    for row in range(5):
+        assert host.mass(row, 3.0, 2.0) == pytest.approx(device.mass(row, 3.0, 2.0))
+    wanted = (logits[4] >= 4.0) | (torch.from_numpy(noise.hashes(key, all_ids(vocab)) <= 2**28))
+    assert found[4].token_ids.tolist() == wanted.nonzero()[:, 0].tolist()
+    top_k = host.sift({1: sieves[1]})[1]
+    assert {*logits[1].topk(3).indices.tolist()} <= {*top_k.token_ids.tolist()}
+
+
+def all_ids(vocab: int) -> Any:
+    return np.arange(vocab, dtype=np.uint32)
+
+
+def assert_same(a: Candidates, b: Candidates) -> None:
+    assert a.token_ids.tolist() == b.token_ids.tolist()
+    assert a.logits.tolist() == b.logits.tolist()
 
 
 def test_a_row_without_numbers_does_not_change_its_neighbour() -> None:
     # Two largest ones in one row and none in the other are as many as there are rows.
     logits = torch.tensor([[torch.nan, 1.0, 2.0], [5.0, 1.0, 5.0]])
     for sampling in (SamplingParams(temperature=0.0), SamplingParams(top_p=1e-9)):
-        together = choose_rows(logits, [place(sampling, position=1)] * 2)
-        assert together[1] == choose(logits[1], sampling, 0, 1)
+        together = choose([*logits], [place(sampling, position=1)] * 2)
+        assert together[1] == choose_one(logits[1], sampling, 0, 1)
 
 
 FILTERS: list[dict[str, Any]] = [
@@ -178,20 +234,20 @@ FILTERS: list[dict[str, Any]] = [
 def test_logits_that_are_no_numbers_end_in_some_token(params: dict[str, Any]) -> None:
     sampling = SamplingParams(**params)
     for logits in (torch.full((9,), torch.nan), torch.full((9,), -torch.inf)):
-        assert 0 <= choose(logits, sampling, 0, 1) < 9
+        assert 0 <= choose_one(logits, sampling, 0, 1) < 9
     for row in ([0.0, 1.0, torch.inf, torch.inf], [-torch.inf, torch.inf, 1.0, 0.0]):
-        assert row[choose(torch.tensor(row), sampling, 0, 1)] == torch.inf
+        assert row[choose_one(torch.tensor(row), sampling, 0, 1)] == torch.inf
 
 
 def test_one_candidate_is_always_taken() -> None:
     logits = torch.tensor([0.0, 5.0, 1.0])
     for params in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 0.0}, {"temperature": 1e-6}):
         sampling = SamplingParams(**params)
-        assert {choose(logits, sampling, seed, 1) for seed in range(300)} == {1}
+        assert {choose_one(logits, sampling, seed, 1) for seed in range(300)} == {1}
 
 
 def test_top_k_larger_than_the_vocabulary() -> None:
-    assert choose(torch.tensor([1.0, 2.0]), SamplingParams(top_k=99), 0, 1) in (0, 1)
+    assert choose_one(torch.tensor([1.0, 2.0]), SamplingParams(top_k=99), 0, 1) in (0, 1)
 
 
 @pytest.mark.parametrize("params", FILTERS)
@@ -199,4 +255,4 @@ def test_the_smallest_temperatures_are_greedy(params: dict[str, Any]) -> None:
     logits = torch.tensor([-30.0, 31.5, 31.4, -torch.inf])
     for temperature in (1e-3, 1e-4, 1e-5, 1e-6, 1e-38, 1e-40, 5e-324):
         sampling = SamplingParams(temperature=temperature, **params)
-        assert {choose(logits, sampling, seed, 1) for seed in range(50)} == {1}
+        assert {choose_one(logits, sampling, seed, 1) for seed in range(50)} == {1}
