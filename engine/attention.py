@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from engine.interface import delivered, refuse_unsupported
+from engine.interface import passed, refuse_unsupported
 from engine.kv_cache import KVCache
 
 ATTENTION_NAME = "paceline_paged"
@@ -208,48 +208,62 @@ def paged_attention(
     value: Tensor,  # [1, K, N, D]
     attention_mask: Tensor | None,
     *,
-    paged: AttentionBatch | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, None]:
-    """Write the new keys and values to the pool, then attend: [1, N, H, D].
+    """`attend` as transformers calls it: [1, N, H, D].
 
     Raises ConfigError for what would be lost silently, such as attention sinks.
     """
     refuse_unsupported(attention_mask, kwargs)
-    paged = delivered(module, paged)
-    layer: int = module.layer_idx  # type: ignore[assignment]
-    cache = paged.cache
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    attended: Tensor = torch.ops.paceline.attend(
+        query, key, value, module.layer_idx, scale, sliding_window, softcap
+    )
+    return attended, None
+
+
+def attend(
+    query: Tensor,  # [1, H, N, D]
+    key: Tensor,  # [1, K, N, D]
+    value: Tensor,  # [1, K, N, D]
+    batch: AttentionBatch,
+    layer: int,
+    scale: float,
+    sliding_window: int | None,
+    softcap: float | None,
+) -> Tensor:
+    """Write the layer's new keys and values to the pool, then attend: [1, N, H, D]."""
+    cache = batch.cache
     keys, values = cache.keys[layer], cache.values[layer]
-    _write(keys, paged.write_slots, key[0])
-    _write(values, paged.write_slots, value[0])
+    _write(keys, batch.write_slots, key[0])
+    _write(values, batch.write_slots, value[0])
     num_heads, num_tokens = query.shape[1], query.shape[2]
     if num_heads == 0:  # a rank of an uneven tensor-parallel split may hold none
-        return query.new_zeros(1, num_tokens, 0, value.shape[-1]), None
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        return query.new_zeros(1, num_tokens, 0, value.shape[-1])
     packed = query[0].to(cache.dtype)
 
-    def attend(group: QueryGroup) -> Tensor:
+    def attend_group(group: QueryGroup) -> Tensor:
         return _attend(
             group, packed, keys, values, cache.block_size, scale, sliding_window, softcap
         )
 
-    if len(paged.groups) == 1 and paged.groups[0].kept is None:
-        result = attend(paged.groups[0])
+    if len(batch.groups) == 1 and batch.groups[0].kept is None:
+        result = attend_group(batch.groups[0])
     else:
         result = packed.new_empty(num_tokens, num_heads, values.shape[-1])
-        for group in paged.groups:
-            part = attend(group)
+        for group in batch.groups:
+            part = attend_group(group)
             if group.kept is None:
                 result[group.rows] = part
             else:
                 rows = torch.as_tensor(_materialise(group.rows, part.device))[group.kept]
                 result[rows] = part[group.kept]
     # Models take a view of it, as that of transformers' own functions is contiguous.
-    return result.to(query.dtype).contiguous().unsqueeze(0), None
+    return result.to(query.dtype).contiguous().unsqueeze(0)
 
 
 def _materialise(index: slice | Tensor, device: torch.device) -> Tensor:
@@ -318,6 +332,31 @@ def _read(pool: Tensor, group: QueryGroup, block_size: int) -> Tensor:
     else:
         taken = by_block.index_select(1, group.blocks)
     return taken.reshape(kv_heads * num_seqs, group.num_slots, dim)
+
+
+torch.library.define(
+    "paceline::attend",
+    "(Tensor query, Tensor key, Tensor value, int layer, float scale, int? window, float? softcap)"
+    " -> Tensor",
+)
+
+
+@torch.library.impl("paceline::attend", "CompositeExplicitAutograd")
+def _operator(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layer: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> Tensor:
+    return attend(query, key, value, passed(AttentionBatch), layer, scale, window, softcap)
+
+
+@torch.library.register_fake("paceline::attend")  # type: ignore[untyped-decorator]
+def _operator_shape(query: Tensor, _key: Tensor, value: Tensor, *_rest: object) -> Tensor:
+    return query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
 
 
 def register() -> None:

@@ -1,5 +1,6 @@
 """Assembles an engine from its configuration: models, memory, drafter."""
 
+import logging
 import os
 from collections.abc import Callable
 
@@ -15,8 +16,9 @@ from engine.drafters.ngram import NgramDrafter
 from engine.errors import ConfigError
 from engine.executor import LocalExecutor
 from engine.grammar import GrammarCompiler
+from engine.kernels.compiled import compiled_forward
+from engine.kernels.linear import computes_in_float32
 from engine.kv_cache import KVCache, LayerShape, bytes_per_block
-from engine.linear import can_pack
 from engine.model import (
     DTYPES,
     context_limit,
@@ -24,10 +26,12 @@ from engine.model import (
     load_model,
     vocab_size,
 )
-from engine.probe import probe
-from engine.runner import ModelRunner
+from engine.probe import largest_error, paged_error, probe
+from engine.runner import EagerForward, Forward, ModelRunner
 from engine.tokenizers import require_same_tokens
 from policy.table import SpeculationTable
+
+logger = logging.getLogger(__name__)
 
 
 def _silent(_stage: str) -> None:
@@ -53,8 +57,7 @@ def build_engine(
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("engine.device is 'cuda' but no CUDA device is visible")
     dtype = DTYPES[config.dtype]
-    # A CPU without bf16 arithmetic multiplies bf16 in a scalar loop; float32 holds bf16 exactly.
-    kv_dtype = torch.float32 if can_pack(dtype, device) else dtype
+    kv_dtype = torch.float32 if computes_in_float32(dtype, device) else dtype
 
     folders = [config.model]
     if config.drafter.model is not None:
@@ -71,11 +74,15 @@ def build_engine(
         models.append(load_model(folder, dtype, device, trust_remote_code=config.trust_remote_code))
     report("checking attention")
     shapes = [probe(model, kv_dtype, device) for model in models]
+    forwards = [
+        _forward(config, model, layers, kv_dtype, device, report)
+        for model, layers in zip(models, shapes, strict=True)
+    ]
     report("allocating the KV cache")
     num_blocks = _num_blocks(config, shapes, kv_dtype)
     caches = _allocate(config, shapes, num_blocks, kv_dtype, device)
     runners = [
-        ModelRunner(model, cache, device) for model, cache in zip(models, caches, strict=True)
+        ModelRunner(forward, cache, device) for forward, cache in zip(forwards, caches, strict=True)
     ]
     limit = context_limit(models[0])
     if limit < 2:
@@ -98,6 +105,25 @@ def build_engine(
         grammars=GrammarCompiler(config.model, vocab, eos),
         table=table,
     )
+
+
+def _forward(
+    config: EngineConfig,
+    model: nn.Module,
+    shapes: list[LayerShape],
+    kv_dtype: torch.dtype,
+    device: torch.device,
+    report: Callable[[str], None],
+) -> Forward:
+    """The compiled forward where there is one and it proves right, else the model's own."""
+    if config.compile_folder is not None and device.type == "cpu":
+        compiled = compiled_forward(model, config.compile_folder, report)
+        if compiled is not None:
+            error = paged_error(compiled, model, shapes, kv_dtype, device)
+            if error <= largest_error(kv_dtype):
+                return compiled
+            logger.warning("the compiled forward is off by %.2g and is not used", error)
+    return EagerForward(model)
 
 
 def _drafter(config: EngineConfig, models: list[nn.Module], runners: list[ModelRunner]) -> Drafter:

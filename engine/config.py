@@ -60,6 +60,8 @@ class EngineConfig:
     """KV blocks; None: as many as fit `kv_cache_bytes`."""
     num_threads: int | None = None
     """torch's CPU threads; None: torch's default."""
+    compile_folder: Path | None = None
+    """Where compiled forwards are kept (`kernels/compiled.py`); None: nothing is compiled."""
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:

@@ -1,23 +1,19 @@
 """Between transformers and our attention function: under which name it is called, and with what.
 
-A model's forward gets our own keyword argument `paged`, which most architectures hand down to the
-attention function of every layer. For those that drop it on the way, `deliver` puts it where each
-layer's attention finds it.
+What a forward's attention needs beside its tensors is passed around the model, not through it.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextvars import ContextVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from engine.errors import ConfigError
 
-Paged = TypeVar("Paged")
-
-MAILBOX = "paceline_mailbox"
-"""Attribute under which an attention module finds the mailbox of its model."""
+Passed = TypeVar("Passed")
 
 HARMLESS = frozenset(
     {
@@ -47,38 +43,25 @@ MEANING = {
 }
 
 
-class NotDelivered(Exception):
-    """The keyword argument `paged` did not reach a layer's attention."""
+_passed: ContextVar[object] = ContextVar("paceline_passed")
 
 
-class _Mailbox:
-    content: object = None
+@contextmanager
+def passing(value: object) -> Iterator[None]:
+    """What attention finds as `passed` in forwards meanwhile. It does not travel as an argument,
+    which some models drop on the way and none can be compiled with."""
+    token = _passed.set(value)
+    try:
+        yield
+    finally:
+        _passed.reset(token)
 
 
-def deliver(model: nn.Module) -> None:
-    """Leave `paged` of every forward where attention finds it; harmless when repeated."""
-    if hasattr(model, MAILBOX):
-        return
-    mailbox = _Mailbox()
-    for module in model.modules():
-        if module is model or hasattr(module, "layer_idx"):
-            setattr(module, MAILBOX, mailbox)
-
-    def post(_model: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        mailbox.content = kwargs.pop("paged", None)
-        return args, kwargs
-
-    model.register_forward_pre_hook(post, with_kwargs=True)
-
-
-def delivered(module: nn.Module, paged: Paged | None) -> Paged:
-    """What the forward was given as `paged`. Raises NotDelivered if it got lost."""
-    if paged is None:
-        mailbox = getattr(module, MAILBOX, None)
-        paged = None if mailbox is None else mailbox.content
-    if paged is None:
-        raise NotDelivered("its layers do not pass keyword arguments on to attention")
-    return paged
+def passed(kind: type[Passed]) -> Passed:
+    """What the forward that runs was given."""
+    value = _passed.get()
+    assert isinstance(value, kind)
+    return value
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from engine import attention, linear
+from engine import attention
 from engine.architecture import first_line, read_config
 from engine.config import DtypeName
 from engine.errors import ConfigError
+from engine.kernels import linear
 from engine.structure import text_config
 
 logger = logging.getLogger(__name__)
@@ -69,8 +70,8 @@ def load_model(
     if unused := sorted(info["unexpected_keys"]):
         logger.warning("%s: %d weights are not used, among them %s", folder, len(unused), unused[0])
     model = model.to(device).eval().requires_grad_(False)
-    if linear.can_pack(dtype, device):
-        linear.pack_linears(model)
+    if linear.computes_in_float32(dtype, device):
+        linear.pack(model)
     return model  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,7 @@ from engine.errors import ConfigError
 from engine.interface import attending_with
 from engine.kv_cache import KVCache, LayerShape
 from engine.model import context_limit
-from engine.runner import ModelRunner, RunnerInput
+from engine.runner import EagerForward, Forward, ModelRunner, RunnerInput
 from engine.structure import attention_layers, text_config
 
 PROOF_TOKENS = 12
@@ -37,7 +37,7 @@ def probe(model: nn.Module, cache_dtype: torch.dtype, device: torch.device) -> l
     model_type = text_config(model).model_type
     try:
         shapes = attention_layers(model, device)
-        error = _paged_error(model, shapes, cache_dtype, device)
+        error = paged_error(EagerForward(model), model, shapes, cache_dtype, device)
         _reach(model, context_limit(model) - 1, device)
     except ConfigError as refused:
         raise cannot_be_served(model_type, str(refused)) from None
@@ -45,8 +45,7 @@ def probe(model: nn.Module, cache_dtype: torch.dtype, device: torch.device) -> l
         raise cannot_be_served(
             model_type, f"{type(failed).__name__}: {first_line(failed)}"
         ) from failed
-    dtype = next(model.parameters()).dtype
-    if not error <= LARGEST_ERROR.get(dtype, LARGEST_ERROR_ROUNDED):  # NaN is an error too
+    if not error <= largest_error(cache_dtype):  # NaN is an error too
         raise cannot_be_served(
             model_type,
             f"through the block pool its logits differ from its own by {error:.2g} of their spread",
@@ -54,11 +53,20 @@ def probe(model: nn.Module, cache_dtype: torch.dtype, device: torch.device) -> l
     return shapes
 
 
+def largest_error(computing: torch.dtype) -> float:
+    """What `paged_error` may be where a model computes in that dtype."""
+    return LARGEST_ERROR.get(computing, LARGEST_ERROR_ROUNDED)
+
+
 @torch.inference_mode()
-def _paged_error(
-    model: nn.Module, shapes: list[LayerShape], cache_dtype: torch.dtype, device: torch.device
+def paged_error(
+    forward: Forward,
+    model: nn.Module,
+    shapes: list[LayerShape],
+    cache_dtype: torch.dtype,
+    device: torch.device,
 ) -> float:
-    """Distance of paged from plain logits, relative to the plain ones' spread."""
+    """Distance of `forward`'s logits from the model's plain ones, relative to their spread."""
     embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
     vocab = int(embedding.num_embeddings)
     text, other = (
@@ -72,7 +80,7 @@ def _paged_error(
         ]
     num_blocks = -(-PROOF_TOKENS // PROOF_BLOCK_SIZE)
     cache = KVCache(shapes, 2 * num_blocks, PROOF_BLOCK_SIZE, cache_dtype, device)
-    runner = ModelRunner(model, cache, device)
+    runner = ModelRunner(forward, cache, device)
     text_blocks = [(2 * block + 3) % (2 * num_blocks) for block in range(num_blocks)]
     other_blocks = [2 * block for block in range(num_blocks)]
     start, rest = text[:PROOF_CHUNK], text[PROOF_CHUNK:]

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from engine.attention import AttentionBatch, Span
+from engine.interface import passing
 from engine.kv_cache import KVCache
 
 
@@ -22,11 +24,40 @@ class RunnerInput:
     """How many of the last tokens' logits are wanted."""
 
 
+class Forward(Protocol):
+    """A model's forward over packed tokens."""
+
+    def __call__(
+        self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: AttentionBatch
+    ) -> Tensor:
+        """Logits [rows, vocab] of some of the tokens: token_ids and positions [1, N], rows [R]."""
+
+
+class EagerForward:
+    """The model's own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def __call__(
+        self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: AttentionBatch
+    ) -> Tensor:
+        with passing(batch):
+            output = self._model(
+                input_ids=token_ids,
+                position_ids=positions,
+                use_cache=False,
+                logits_to_keep=rows,
+            )
+        logits: Tensor = output.logits[0]
+        return logits
+
+
 class ModelRunner:
     """The only one to touch the weights and the KV tensors of its model."""
 
-    def __init__(self, model: nn.Module, cache: KVCache, device: torch.device) -> None:
-        self._model = model
+    def __init__(self, forward: Forward, cache: KVCache, device: torch.device) -> None:
+        self._forward = forward
         self._cache = cache
         self._device = device
 
@@ -45,15 +76,12 @@ class ModelRunner:
             end += len(part.token_ids)
             rows.extend(range(end - part.num_logits, end))
         spans = [Span(part.start, len(part.token_ids), part.block_ids) for part in inputs]
-        output = self._model(
-            input_ids=self._row(token_ids),
-            position_ids=self._row(positions),
-            use_cache=False,
-            logits_to_keep=torch.tensor(rows, dtype=torch.long, device=self._device),
-            paged=AttentionBatch.build(self._cache, spans, self._device),
+        return self._forward(
+            self._row(token_ids),
+            self._row(positions),
+            torch.tensor(rows, dtype=torch.long, device=self._device),
+            AttentionBatch.build(self._cache, spans, self._device),
         )
-        logits: Tensor = output.logits[0]
-        return logits
 
     def _row(self, values: list[int]) -> Tensor:
         return torch.tensor([values], dtype=torch.long, device=self._device)

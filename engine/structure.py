@@ -40,8 +40,6 @@ def attention_layers(model: nn.Module, device: torch.device) -> list[LayerShape]
     """
     AttentionInterface.register(NOTES_NAME, _take_note)
     AttentionMaskInterface.register(NOTES_NAME, _keep_predicate)
-    if not _passes_keywords(model, device):
-        interface.deliver(model)
     notes = _Notes()
     logits = _run(model, device, notes)
     config = text_config(model)
@@ -70,19 +68,14 @@ def text_config(model: nn.Module) -> Any:
     return config.get_text_config()
 
 
-def _passes_keywords(model: nn.Module, device: torch.device) -> bool:
-    """Whether the layers hand a keyword argument of ours on to their attention function."""
-    try:
-        _run(model, device, _Notes())
-    except interface.NotDelivered:
-        return False
-    return True
-
-
 def _run(model: nn.Module, device: torch.device, notes: _Notes) -> Tensor:
     """Logits [1, kept, vocab] of a text of two tokens of which the second's are asked for."""
     tokens = torch.zeros(1, 2, dtype=torch.long, device=device)
-    with torch.inference_mode(), interface.attending_with(model, NOTES_NAME):
+    with (
+        torch.inference_mode(),
+        interface.attending_with(model, NOTES_NAME),
+        interface.passing(notes),
+    ):
         output: Any = model(
             input_ids=tokens,
             position_ids=torch.arange(2, device=device)[None],
@@ -90,7 +83,6 @@ def _run(model: nn.Module, device: torch.device, notes: _Notes) -> Tensor:
             attention_mask=torch.ones_like(tokens),
             use_cache=False,
             logits_to_keep=torch.ones(1, dtype=torch.long, device=device),
-            paged=notes,
         )
     logits: Tensor = output.logits
     return logits
@@ -103,7 +95,6 @@ def _take_note(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    paged: object = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -111,8 +102,7 @@ def _take_note(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Stands in for `paged_attention`, with its signature: notes what is asked, returns zeros."""
-    notes = interface.delivered(module, paged)
-    assert isinstance(notes, _Notes)
+    notes = interface.passed(_Notes)
     interface.refuse_unsupported(None, kwargs)
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from engine.attention import AttentionBatch, Span, paged_attention
 from engine.drafters.ngram import NgramDrafter
+from engine.interface import passing
 from engine.kv_cache import KVCache, LayerShape
-from engine.linear import PackedLinear
 from engine.plan import SeqSlice
 from engine.request import SamplingParams
 from tests.engine.places import place
@@ -57,22 +57,6 @@ def test_ngram_look_up_against_a_plain_search(tokens: list[int], length: int) ->
     assert found.token_ids == plain()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("rows", [0, 1, 2, 7, 65])
-def test_packed_linear_is_the_linear_layer(dtype: torch.dtype, bias: bool, rows: int) -> None:
-    torch.manual_seed(0)
-    linear = torch.nn.Linear(48, 80, bias=bias).to(dtype)
-    x = torch.randn(1, rows, 48).to(dtype)
-    with torch.inference_mode():
-        exact = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
-        packed = PackedLinear(linear)(x)
-    assert packed.dtype == dtype
-    assert packed.shape == (1, rows, 80)
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-2
-    torch.testing.assert_close(packed.double(), exact, rtol=tolerance, atol=tolerance)
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 300)), min_size=1, max_size=12),
     st.integers(1, 7),
@@ -105,7 +89,8 @@ def test_paged_attention_against_plain_attention(
     batch = AttentionBatch.build(cache, spans, torch.device("cpu"))
     module = torch.nn.Identity()
     module.layer_idx = 0  # type: ignore[assignment]
-    out, _ = paged_attention(module, query, key[None], value[None], None, paged=batch)
+    with passing(batch):
+        out, _ = paged_attention(module, query, key[None], value[None], None)
     row = 0
     for span in spans:
         slots = [

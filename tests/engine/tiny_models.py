@@ -25,7 +25,7 @@ from engine.grammar import GrammarCompiler
 from engine.kv_cache import KVCache, LayerShape
 from engine.model import context_limit, load_model, vocab_size
 from engine.probe import probe
-from engine.runner import ModelRunner
+from engine.runner import EagerForward, ModelRunner
 from policy.table import SpeculationTable
 
 TargetName = Literal["full", "window"]
@@ -130,7 +130,7 @@ class _Paged:
 
     def runner(self, num_blocks: int, block_size: int) -> ModelRunner:
         cache = KVCache(self.shapes, num_blocks, block_size, torch.float32, CPU)
-        return ModelRunner(self.model, cache, CPU)
+        return ModelRunner(EagerForward(self.model), cache, CPU)
 
 
 @cache
