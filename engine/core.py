@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from engine.config import EngineConfig
 from engine.drafters.base import Drafter
 from engine.errors import EngineFull, PromptTooLong, RequestError
 from engine.executor import Executor
-from engine.grammar import GrammarCompiler
+from engine.grammar import GrammarCompiler, GrammarCursor
 from engine.plan import Draft, SeqSlice, StepPlan, StepResult
 from engine.request import Request, TokenDelta
 from engine.scheduler import Scheduler
@@ -172,7 +173,7 @@ class Engine:
     def _propose(self, plan: StepPlan) -> tuple[list[Draft], float]:
         started = time.perf_counter()
         drafts = [
-            _within_grammar(part, draft)
+            draft if part.grammar is None else _within(part.grammar, part, draft)
             for part, draft in zip(plan.slices, self._drafter.propose(plan.slices), strict=True)
         ]
         return drafts, time.perf_counter() - started
@@ -190,10 +191,15 @@ class Engine:
         self._stats.draft_seconds += draft_seconds
         self._stats.target_seconds += result.target_seconds
         self._stats.verify_seconds += result.verify_seconds
-        for delta in deltas:
-            if not delta.token_ids:
-                continue  # only prompt logprobs, or an error
-            self._stats.record_round(delta.num_drafted, delta.num_accepted, len(delta.token_ids))
+        rounds = Counter(
+            [
+                (delta.num_drafted, delta.num_accepted, len(delta.token_ids))
+                for delta in deltas
+                if delta.token_ids  # else only prompt logprobs, or an error
+            ]
+        )
+        for (num_drafted, num_accepted, num_emitted), times in rounds.items():
+            self._stats.record_rounds(num_drafted, num_accepted, num_emitted, times)
 
     def drain_stats(self) -> StatsWindow:
         """The counts since the last call."""
@@ -224,9 +230,9 @@ class Engine:
         self._executor.close()
 
 
-def _within_grammar(part: SeqSlice, draft: Draft) -> Draft:
-    """The draft up to where the request's grammar refuses it: the rest would be for nothing."""
-    if part.grammar is None or not draft.token_ids:
+def _within(grammar: GrammarCursor, part: SeqSlice, draft: Draft) -> Draft:
+    """The draft up to where the grammar refuses it: the rest would be for nothing."""
+    if not draft.token_ids:
         return draft
-    num_valid = part.grammar.valid_len(part.output(), draft.token_ids)
+    num_valid = grammar.valid_len(part.output(), draft.token_ids)
     return Draft(draft.token_ids[:num_valid], draft.num_computed)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from engine.errors import RequestError
 
@@ -181,9 +181,11 @@ class TokenLogprobs:
     """(token, logprob) of the likeliest ones, as many as were asked for, likeliest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenDelta:
-    """What one step added to a request: zero or more tokens, and the reason if it ended."""
+class TokenDelta(NamedTuple):
+    """What one step added to a request: zero or more tokens, and the reason if it ended.
+
+    A tuple for the same reason as `SeqSlice`: there are as many.
+    """
 
     request_id: str
     token_ids: tuple[int, ...] = ()

@@ -85,6 +85,8 @@ class Scheduler:
         requests with the same prompt, sent together, compute it once.
         """
         waiting, block_size = self._queues.waiting, self._pool.block_size
+        if not waiting:
+            return
         prefilling = self._queues.prefilling
         under_way = self._under_way(prefilling)
         index = 0
@@ -163,10 +165,13 @@ class Scheduler:
         decoding = self._queues.decoding
         draft_len = min(table.draft_len(len(decoding)), self._max_draft_len) if decoding else 0
         slices: list[SeqSlice] = []
+        block_size = self._pool.block_size
         for seq in decoding[: self._max_step_tokens]:
-            granted = self._make_room(seq, min(draft_len, seq.max_useful_draft()))
-            if not seq.is_running:
-                break  # preempted, and so is whoever comes behind
+            granted = min(draft_len, seq.max_useful_draft()) if draft_len else 0
+            if len(seq.tokens) + granted > len(seq.block_ids) * block_size:
+                granted = self._make_room(seq, granted)
+                if not seq.is_running:
+                    break  # preempted, and so is whoever comes behind
             slices.append(self._slice(seq, 1, granted))
         prefilling = self._queues.prefilling
         budget = self._max_step_tokens - len(slices)
@@ -191,26 +196,28 @@ class Scheduler:
 
     def _slice(self, seq: Sequence, num_tokens: int, draft_len: int) -> SeqSlice:
         self._count_shared_draft_kv(seq)
-        end = seq.num_computed + num_tokens
-        samples = num_tokens == seq.num_pending
+        start, sampling = seq.num_computed, seq.request.sampling
+        end = start + num_tokens
+        samples = end == len(seq.tokens)
         logits_from = end - samples
-        if seq.wants_prompt_logprobs:
-            logits_from = min(logits_from, max(seq.num_computed, seq.num_prompt_logprobs))
+        if sampling.prompt_logprobs is not None and seq.wants_prompt_logprobs:
+            logits_from = min(logits_from, max(start, seq.num_prompt_logprobs))
+        # By position: fourteen names would take as long as all else here.
         return SeqSlice(
-            request_id=seq.request_id,
-            tokens=seq.tokens,
-            num_prompt=seq.num_prompt,
-            start=seq.num_computed,
-            num_tokens=num_tokens,
-            block_ids=seq.block_ids,
-            draft_len=draft_len,
-            draft_computed=seq.draft_computed,
-            samples=samples,
-            logits_from=logits_from,
-            sampling=seq.request.sampling,
-            seed=seq.seed,
-            stop_ids=seq.stop_ids,
-            grammar=seq.grammar,
+            seq.request_id,
+            seq.tokens,
+            seq.num_prompt,
+            start,
+            num_tokens,
+            seq.block_ids,
+            draft_len,
+            seq.draft_computed,
+            samples,
+            logits_from,
+            sampling,
+            seq.seed,
+            seq.stop_ids,
+            seq.grammar,
         )
 
     def _count_shared_draft_kv(self, seq: Sequence) -> None:
@@ -237,11 +244,12 @@ class Scheduler:
     ) -> TokenDelta | None:
         """Book one sequence's part of a step: what there is to tell of it, if anything."""
         is_first = len(seq.tokens) == seq.num_prompt
-        emitted, reason = _append(seq, outcome.new_tokens)
+        emitted, reason = seq.extend(outcome.new_tokens)
         # Of what is emitted, the last token is the target's own, or the last of all.
-        num_accepted = max(0, len(emitted) - 1)
-        seq.num_computed = part.end + num_accepted
-        seq.draft_computed = max(seq.draft_computed, min(draft.num_computed, seq.num_computed))
+        num_accepted = len(emitted) - 1 if emitted else 0
+        seq.num_computed = part.start + part.num_tokens + num_accepted
+        if draft.num_computed > seq.draft_computed:
+            seq.draft_computed = min(draft.num_computed, seq.num_computed)
         seq.num_prompt_logprobs += len(outcome.prompt_logprobs)
         self._publish(seq, part)
         if outcome.error is not None:
@@ -251,45 +259,26 @@ class Scheduler:
         elif not emitted and not outcome.prompt_logprobs:
             return None
         return TokenDelta(
-            request_id=seq.request_id,
-            token_ids=tuple(emitted),
-            finish_reason=reason,
-            num_drafted=len(draft.token_ids) if emitted else 0,
-            num_accepted=num_accepted,
-            logprobs=outcome.logprobs[: len(emitted)],
-            prompt_logprobs=outcome.prompt_logprobs,
-            num_cached_tokens=(seq.num_cached_tokens or 0) if is_first and emitted else 0,
-            error=outcome.error,
-            ends_with_stop_token=reason is not None and not seq.stop_ids.isdisjoint(emitted[-1:]),
+            seq.request_id,
+            emitted,
+            reason,
+            len(draft.token_ids) if emitted else 0,
+            num_accepted,
+            outcome.logprobs[: len(emitted)],
+            outcome.prompt_logprobs,
+            (seq.num_cached_tokens or 0) if is_first and emitted else 0,
+            outcome.error,
+            reason is not None and not seq.stop_ids.isdisjoint(emitted[-1:]),
         )
 
     def _publish(self, seq: Sequence, part: SeqSlice) -> None:
         """Make findable the blocks that the step filled. Rejected drafts are not counted in it."""
         size, cache = self._pool.block_size, self._pool.cache
-        extend_digests(seq.digests, seq.tokens, size)
-        for index in range(part.start // size, seq.num_computed // size):
-            cache.publish(seq.block_ids[index], seq.digests[index])
-        for index in range(part.draft_computed // size, seq.draft_computed // size):
-            cache.publish_draft(seq.block_ids[index])
-
-
-def _append(seq: Sequence, new_tokens: ReadOnly[int]) -> tuple[list[int], FinishReason | None]:
-    """Add new tokens up to the sequence's end, wherever among them that is: those added, and why
-    it ends."""
-    emitted: list[int] = []
-    for token in new_tokens:
-        seq.tokens.append(token)
-        emitted.append(token)
-        reason = _end(seq, token)
-        if reason is not None:
-            return emitted, reason
-    return emitted, None
-
-
-def _end(seq: Sequence, token: int) -> FinishReason | None:
-    """Why the sequence ends with `token`, its last; None if it goes on."""
-    if token in seq.stop_ids:
-        return FinishReason.STOP
-    if seq.grammar is not None and seq.grammar.has_ended(seq.output):
-        return FinishReason.STOP
-    return FinishReason.LENGTH if len(seq.tokens) >= seq.max_len else None
+        first, behind = part.start // size, seq.num_computed // size
+        if first < behind:
+            extend_digests(seq.digests, seq.tokens, size)
+            for index in range(first, behind):
+                cache.publish(seq.block_ids[index], seq.digests[index])
+        if part.draft_computed < seq.draft_computed:
+            for index in range(part.draft_computed // size, seq.draft_computed // size):
+                cache.publish_draft(seq.block_ids[index])

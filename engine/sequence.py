@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from engine.grammar import GrammarCursor
-from engine.request import Request
+from engine.request import FinishReason, Request
 
 
 @dataclass(slots=True, eq=False)
@@ -17,6 +17,9 @@ class Sequence:
     """
 
     request: Request
+    request_id: str = field(init=False)
+    num_prompt: int = field(init=False)
+    """How many of its tokens are the prompt."""
     seed: int
     max_len: int
     """Number of tokens, prompt included, at which the sequence ends with reason "length"."""
@@ -36,18 +39,14 @@ class Sequence:
     num_computed: int = 0
     draft_computed: int = 0
 
-    @property
-    def request_id(self) -> str:
-        return self.request.request_id
+    def __post_init__(self) -> None:
+        self.request_id = self.request.request_id
+        self.num_prompt = len(self.request.prompt_token_ids)
 
     @property
     def rank(self) -> tuple[int, int]:
         """Who goes first: the lowest."""
         return self.request.priority, self.arrival
-
-    @property
-    def num_prompt(self) -> int:
-        return len(self.request.prompt_token_ids)
 
     @property
     def output(self) -> list[int]:
@@ -68,7 +67,7 @@ class Sequence:
     @property
     def is_decoding(self) -> bool:
         """Whether only the newest token is pending: the next pass of the target yields a token."""
-        return self.num_pending == 1 and self.num_computed > 0
+        return 0 < self.num_computed == len(self.tokens) - 1
 
     @property
     def is_running(self) -> bool:
@@ -80,6 +79,31 @@ class Sequence:
         if self.wants_prompt_logprobs:
             return self.num_prompt_logprobs
         return len(self.tokens) - 1
+
+    def extend(self, new_tokens: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
+        """Add new tokens as far as the end, wherever that is: those added, and why it ends."""
+        tokens = self.tokens
+        if (
+            self.grammar is None
+            and len(tokens) + len(new_tokens) < self.max_len
+            and self.stop_ids.isdisjoint(new_tokens)
+        ):
+            tokens.extend(new_tokens)  # most often it is plain that none of them ends it
+            return new_tokens, None
+        for index, token in enumerate(new_tokens):
+            tokens.append(token)
+            reason = self._end(token)
+            if reason is not None:
+                return new_tokens[: index + 1], reason
+        return new_tokens, None
+
+    def _end(self, token: int) -> FinishReason | None:
+        """Why the sequence ends with `token`, its last; None if it goes on."""
+        if token in self.stop_ids:
+            return FinishReason.STOP
+        if self.grammar is not None and self.grammar.has_ended(self.output):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(self.tokens) >= self.max_len else None
 
     def max_useful_draft(self) -> int:
         """Longest draft that can still be emitted whole, the bonus token included."""

@@ -32,12 +32,14 @@ class StatsWindow:
     def accepted_tokens(self) -> int:
         return sum(self.accepted_by_position)
 
-    def record_round(self, num_drafted: int, num_accepted: int, num_emitted: int) -> None:
-        """Count one sequence's verification."""
-        self.rounds += 1
-        self.emitted_tokens += num_emitted
-        _count(self.drafted_by_position, num_drafted)
-        _count(self.accepted_by_position, num_accepted)
+    def record_rounds(
+        self, num_drafted: int, num_accepted: int, num_emitted: int, times: int = 1
+    ) -> None:
+        """Count the verifications of so many sequences that went alike."""
+        self.rounds += times
+        self.emitted_tokens += times * num_emitted
+        _count(self.drafted_by_position, num_drafted, times)
+        _count(self.accepted_by_position, num_accepted, times)
 
     def merge(self, later: "StatsWindow") -> None:
         """Add the counts of a later window to this one."""
@@ -53,11 +55,11 @@ class StatsWindow:
         _add(self.accepted_by_position, later.accepted_by_position)
 
 
-def _count(by_position: list[int], up_to: int) -> None:
-    """Add one to each of the first `up_to` positions."""
+def _count(by_position: list[int], up_to: int, times: int) -> None:
+    """Add `times` to each of the first `up_to` positions."""
     by_position.extend([0] * (up_to - len(by_position)))
     for position in range(up_to):
-        by_position[position] += 1
+        by_position[position] += times
 
 
 def _add(into: list[int], other: list[int]) -> None:

@@ -100,7 +100,7 @@ class Replica:
 
     def step(self) -> None:
         self.window.steps += 1
-        self.window.record_round(num_drafted=2, num_accepted=1, num_emitted=2)
+        self.window.record_rounds(num_drafted=2, num_accepted=1, num_emitted=2)
 
 
 async def until(condition: Callable[[], bool]) -> None:

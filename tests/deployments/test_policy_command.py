@@ -58,7 +58,7 @@ class StubHandler(BaseHTTPRequestHandler):
 
 def _some_stats() -> StatsWindow:
     window = StatsWindow(table_version=1, steps=7)
-    window.record_round(num_drafted=4, num_accepted=3, num_emitted=4)
+    window.record_rounds(num_drafted=4, num_accepted=3, num_emitted=4)
     return window
 
 

@@ -1,6 +1,5 @@
 """The small parts: n-gram look-up, packed linear layers, grouping."""
 
-import dataclasses
 import random
 
 import pytest
@@ -18,7 +17,7 @@ from tests.engine.places import place
 
 
 def part_of(tokens: list[int], draft_len: int) -> SeqSlice:
-    return dataclasses.replace(place(SamplingParams(), prompt=tokens).part, draft_len=draft_len)
+    return place(SamplingParams(), prompt=tokens).part._replace(draft_len=draft_len)
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_counts_are_merged_per_replica_with_the_version_in_force() -> None:
     board = a_board()
     for version, accepted in ((1, 2), (3, 1)):
         window = StatsWindow(table_version=version, steps=1)
-        window.record_round(num_drafted=3, num_accepted=accepted, num_emitted=accepted + 1)
+        window.record_rounds(num_drafted=3, num_accepted=accepted, num_emitted=accepted + 1)
         board.observe("a", window)
     board.observe("b", StatsWindow(table_version=2))
     first, second = board.describe()["replicas"]
