@@ -167,7 +167,7 @@ class Scheduler:
         slices: list[SeqSlice] = []
         block_size = self._pool.block_size
         for seq in decoding[: self._max_step_tokens]:
-            granted = min(draft_len, seq.max_useful_draft()) if draft_len else 0
+            granted = seq.useful_draft(draft_len) if draft_len else 0
             if len(seq.tokens) + granted > len(seq.block_ids) * block_size:
                 granted = self._make_room(seq, granted)
                 if not seq.is_running:
@@ -250,8 +250,13 @@ class Scheduler:
         seq.num_computed = part.start + part.num_tokens + num_accepted
         if draft.num_computed > seq.draft_computed:
             seq.draft_computed = min(draft.num_computed, seq.num_computed)
-        seq.num_prompt_logprobs += len(outcome.prompt_logprobs)
-        self._publish(seq, part)
+        if outcome.prompt_logprobs:
+            seq.num_prompt_logprobs += len(outcome.prompt_logprobs)
+        size = self._pool.block_size
+        if part.start // size < seq.num_computed // size:
+            self._publish(seq, part.start // size)
+        if part.draft_computed < seq.draft_computed:
+            self._publish_draft(seq, part.draft_computed // size)
         if outcome.error is not None:
             reason = FinishReason.ERROR
         if reason is not None:
@@ -264,21 +269,22 @@ class Scheduler:
             reason,
             len(draft.token_ids) if emitted else 0,
             num_accepted,
-            outcome.logprobs[: len(emitted)],
+            outcome.logprobs and outcome.logprobs[: len(emitted)],
             outcome.prompt_logprobs,
             (seq.num_cached_tokens or 0) if is_first and emitted else 0,
             outcome.error,
             reason is not None and not seq.stop_ids.isdisjoint(emitted[-1:]),
         )
 
-    def _publish(self, seq: Sequence, part: SeqSlice) -> None:
-        """Make findable the blocks that the step filled. Rejected drafts are not counted in it."""
-        size, cache = self._pool.block_size, self._pool.cache
-        first, behind = part.start // size, seq.num_computed // size
-        if first < behind:
-            extend_digests(seq.digests, seq.tokens, size)
-            for index in range(first, behind):
-                cache.publish(seq.block_ids[index], seq.digests[index])
-        if part.draft_computed < seq.draft_computed:
-            for index in range(part.draft_computed // size, seq.draft_computed // size):
-                cache.publish_draft(seq.block_ids[index])
+    def _publish(self, seq: Sequence, first: int) -> None:
+        """Make findable the blocks from `first` on that the target has filled. Rejected drafts are
+        not counted in it."""
+        size = self._pool.block_size
+        extend_digests(seq.digests, seq.tokens, size)
+        for index in range(first, seq.num_computed // size):
+            self._pool.cache.publish(seq.block_ids[index], seq.digests[index])
+
+    def _publish_draft(self, seq: Sequence, first: int) -> None:
+        """The same for those that the draft model has filled, after the target."""
+        for index in range(first, seq.draft_computed // self._pool.block_size):
+            self._pool.cache.publish_draft(seq.block_ids[index])

@@ -105,8 +105,10 @@ class Sequence:
             return FinishReason.STOP
         return FinishReason.LENGTH if len(self.tokens) >= self.max_len else None
 
-    def max_useful_draft(self) -> int:
-        """Longest draft that can still be emitted whole, the bonus token included."""
-        useful = self.max_len - len(self.tokens) - 1
+    def useful_draft(self, draft_len: int) -> int:
+        """How much of it the request allows and can still be emitted, the bonus token included."""
         cap = self.request.sampling.max_draft_tokens
-        return useful if cap is None else min(useful, cap)
+        if cap is not None and cap < draft_len:
+            draft_len = cap
+        useful = self.max_len - len(self.tokens) - 1
+        return draft_len if draft_len < useful else useful

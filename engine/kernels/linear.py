@@ -20,9 +20,10 @@ class SharedProduct(nn.Module):
 
     def __init__(self, linears: ReadOnly[nn.Linear]) -> None:
         super().__init__()
+        self.out_features = sum(linear.out_features for linear in linears)
         self._sizes = [linear.out_features for linear in linears]
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
-        self.product = product_of(
+        self.product: nn.Module = product_of(
             torch.cat([linear.weight.detach() for linear in linears]),
             torch.cat(biases) if biases else None,
         )

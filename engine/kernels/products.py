@@ -4,6 +4,8 @@ A torch `nn.Linear` lays its weight out anew at every call. Each class here is o
 them take float32 rows, add up in float32 and give float32.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -33,18 +35,13 @@ class HalfProduct(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.out_features = weight.shape[0]
-        self.packed: Tensor = torch.ops._quantized.wrapped_fbgemm_pack_gemm_matrix_fp16(
-            weight.float().contiguous()
+        self.packed: Any = torch.ops.quantized.linear_prepack_fp16(
+            weight.float().contiguous(), None if bias is None else bias.float()
         )
-        """A handle: its bytes are an address."""
-        self.register_buffer("bias", weight.new_zeros(len(weight)) if bias is None else bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """float32 [rows, out] from float32 [rows, in], at least one row."""
-        y: Tensor = torch.ops._quantized.wrapped_fbgemm_linear_fp16_weight(
-            x, self.packed, self.bias, self.out_features
-        )
+        y: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
         return y
 
 
@@ -56,12 +53,6 @@ def product_of(weight: Tensor, bias: Tensor | None) -> FloatProduct | HalfProduc
     fits = weight.dtype != torch.float32 and bool(
         (weight.abs() <= torch.finfo(torch.float16).max).all()
     )
-    if fits and weight.numel() and _has_fbgemm():
+    if fits and weight.numel() and "fbgemm" in torch.backends.quantized.supported_engines:
         return HalfProduct(weight, bias)
     return FloatProduct(weight, bias)
-
-
-def _has_fbgemm() -> bool:
-    return "fbgemm" in torch.backends.quantized.supported_engines and hasattr(
-        torch.ops._quantized, "wrapped_fbgemm_linear_fp16_weight"
-    )

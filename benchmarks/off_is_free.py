@@ -1,0 +1,146 @@
+"""What a drafter costs while the table says length 0: tokens per second against no drafter at all.
+
+The engines live in one process and take turns, in a new order at each repeat; a ratio is of two
+runs of the same repeat.
+"""
+
+import random
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.options import Options, parser
+from benchmarks.progress import measuring
+from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
+from benchmarks.report import Goal, Spread, print_goals, write_json
+from deployments.models.store import resolve_model
+from engine.build import build_engine
+from engine.config import DrafterConfig, EngineConfig
+from engine.core import Engine
+from engine.model import load_tokenizer
+from engine.request import Request, SamplingParams
+from policy.table import SpeculationTable
+
+NEW_TOKENS = 64
+LEAST_RATIO = 0.98
+WITHOUT = "none"
+Rates = dict[int, dict[str, list[float]]]
+"""Tokens per second by batch size and drafter, one for each repeat."""
+
+
+class OffOptions(Options):
+    draft: Path | None
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--draft", type=Path, help="a draft model's folder, measured as well")
+    args = options.parse_args(namespace=OffOptions())
+    console = Console()
+    batch_sizes = (1, 4) if args.quick else (1, 2, 4, 8, 16, 32)
+    repeats = 1 if args.quick else args.repeats
+    drafters = [DrafterConfig(kind="none"), DrafterConfig(kind="ngram")]
+    if args.draft is not None:
+        drafters.append(DrafterConfig(kind="model", model=args.draft))
+    folder = resolve_model(args.model)
+    engines = {
+        drafter.kind: build_engine(
+            EngineConfig(
+                model=folder,
+                drafter=drafter,
+                dtype=args.dtype,
+                compile_folder=args.compile_folder,
+            ),
+            SpeculationTable(0, ()),
+        )
+        for drafter in drafters
+    }
+    texts = first_turns(DEFAULT_PROMPTS / "mt_bench_80.jsonl", max(batch_sizes))
+    prompts = chat_prompts(texts, load_tokenizer(folder))
+
+    rates: Rates = {}
+    shuffle = random.Random(0).shuffle
+    with measuring(console, len(batch_sizes) * (repeats + 1) * len(engines)) as begin:
+        for batch_size in batch_sizes:
+            for repeat in range(-1, repeats):  # the first round warms up
+                turns = [*engines]
+                shuffle(turns)
+                measured: dict[str, float] = {}
+                for kind in turns:
+                    begin(f"batch {batch_size}, drafter {kind}")
+                    measured[kind] = _tokens_per_second(engines[kind], prompts[:batch_size])
+                for kind, rate in measured.items() if repeat >= 0 else ():
+                    rates.setdefault(batch_size, {}).setdefault(kind, []).append(rate)
+
+    cells = _cells(rates)
+    _print_table(console, cells, args.dtype)
+    goals = [
+        Goal(
+            f"length 0, drafter {cell['drafter']}, batch {cell['batch_size']}: x no drafter",
+            f">= {LEAST_RATIO}",
+            cell["ratio"]["median"],
+            cell["ratio"]["median"] >= LEAST_RATIO,
+        )
+        for cell in cells
+        if cell["drafter"] != WITHOUT
+    ]
+    print_goals(console, goals)
+    if args.json is not None:
+        results: dict[str, Any] = {
+            "benchmark": "off_is_free",
+            "model": args.model,
+            "draft": None if args.draft is None else args.draft.name,
+            "dtype": args.dtype,
+            "compiled": args.compile_folder is not None,
+            "new_tokens": NEW_TOKENS,
+            "repeats": repeats,
+            "cells": cells,
+        }
+        write_json(args.json, results, goals)
+
+
+def _tokens_per_second(engine: Engine, prompts: list[list[int]]) -> float:
+    """Of NEW_TOKENS greedy tokens for each prompt, prefill included."""
+    sampling = SamplingParams(max_tokens=NEW_TOKENS, temperature=0.0, ignore_eos=True)
+    started = time.perf_counter()
+    engine.add(*(Request(str(i), tuple(prompt), sampling) for i, prompt in enumerate(prompts)))
+    while engine.has_work:
+        engine.step()
+    return NEW_TOKENS * len(prompts) / (time.perf_counter() - started)
+
+
+def _cells(rates: Rates) -> list[dict[str, Any]]:
+    return [
+        {
+            "batch_size": batch_size,
+            "drafter": kind,
+            "tokens_per_second": asdict(Spread.of(values)),
+            "ratio": asdict(
+                Spread.of([a / b for a, b in zip(values, by_kind[WITHOUT], strict=True)])
+            ),
+        }
+        for batch_size, by_kind in rates.items()
+        for kind, values in sorted(by_kind.items(), key=lambda item: item[0] != WITHOUT)
+    ]
+
+
+def _print_table(console: Console, cells: list[dict[str, Any]], dtype: str) -> None:
+    table = Table(title=f"draft length 0, {dtype}: median (min to max)")
+    for column in ("batch", "drafter", "tokens/s", "x no drafter"):
+        table.add_column(column, justify="right")
+    for cell in cells:
+        table.add_row(
+            str(cell["batch_size"]),
+            cell["drafter"],
+            str(Spread(**cell["tokens_per_second"])),
+            str(Spread(**cell["ratio"])),
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

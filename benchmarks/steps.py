@@ -1,0 +1,98 @@
+"""Step time of the real model against batch and context, beside the roofline.
+
+The runner is driven without an engine: random tokens at the end of sequences whose KV is filled
+with noise, since no time depends on what it holds.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.roofline import model_cost
+from engine.config import DtypeName
+from engine.kernels.compiled import compiled_forward
+from engine.kernels.linear import computes_in_float32
+from engine.kv_cache import KVCache, bytes_per_block
+from engine.model import DTYPES, context_limit, load_model
+from engine.probe import probe
+from engine.runner import EagerForward, ModelRunner, RunnerInput
+
+BLOCK_SIZE = 16
+MOST_OF_MEMORY = 0.5
+"""Share of the free memory that the KV may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """So many sequences, each with so many tokens, the newest included."""
+
+    batch_size: int
+    context: int
+
+    @property
+    def num_blocks(self) -> int:
+        return self.batch_size * -(-self.context // BLOCK_SIZE)
+
+
+class StepBench:
+    """A model, and KV for the largest of `cells` that fits; what doesn't fit is in `skipped`."""
+
+    def __init__(
+        self, folder: Path, dtype: DtypeName, cells: Sequence[Cell], compile_folder: Path | None
+    ) -> None:
+        device = torch.device("cpu")
+        torch_dtype = DTYPES[dtype]
+        model = load_model(folder, torch_dtype, device)
+        kv_dtype = torch.float32 if computes_in_float32(torch_dtype, device) else torch_dtype
+        layers = probe(model, kv_dtype, device)
+        self.cost = model_cost(folder)
+        compiled = (
+            None
+            if compile_folder is None
+            else compiled_forward(model, compile_folder, lambda _: None)
+        )
+        self.is_compiled = compiled is not None
+        limit = context_limit(model)
+        memory = MOST_OF_MEMORY * available_bytes()
+        block_bytes = bytes_per_block(layers, BLOCK_SIZE, kv_dtype)
+        self.skipped: dict[Cell, str] = {}
+        self.cells: list[Cell] = []
+        for cell in cells:
+            if cell.context > limit:
+                self.skipped[cell] = f"the model's limit is {limit}"
+            elif (needed := cell.num_blocks * block_bytes) > memory:
+                self.skipped[cell] = f"{needed / 2**30:.1f} of {memory / 2**30:.1f} GiB"
+            else:
+                self.cells.append(cell)
+        num_blocks = max((cell.num_blocks for cell in self.cells), default=1)
+        cache = KVCache(layers, num_blocks, BLOCK_SIZE, kv_dtype, device)
+        for tensor in (*cache.keys, *cache.values):
+            tensor.uniform_(-1, 1)  # pages never written to are all the same one, which is cached
+        self._runner = ModelRunner(compiled or EagerForward(model), cache, device)
+
+    def seconds(self, cell: Cell) -> float:
+        """Of one decoding step."""
+        num_blocks = -(-cell.context // BLOCK_SIZE)
+        inputs = [
+            RunnerInput(
+                token_ids=[index + 1],
+                start=cell.context - 1,
+                block_ids=range(index * num_blocks, (index + 1) * num_blocks),
+                num_logits=1,
+            )
+            for index in range(cell.batch_size)
+        ]
+        started = time.perf_counter()
+        self._runner.forward(inputs)
+        return time.perf_counter() - started
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/meminfo tells no MemAvailable")
