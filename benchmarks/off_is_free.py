@@ -47,7 +47,7 @@ def main() -> None:
     if args.draft is not None:
         drafters.append(DrafterConfig(kind="model", model=args.draft))
     folder = resolve_model(args.model)
-    engines = {
+    engines: dict[str, Engine] = {
         drafter.kind: build_engine(
             EngineConfig(
                 model=folder,

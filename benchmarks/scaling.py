@@ -86,7 +86,8 @@ def main() -> None:
         for num_seqs in grid.booked:
             begin(f"memory of {num_seqs} sequences")
             measured.books[num_seqs] = books_bytes(num_seqs)
-        measured.day.extend(simulate(grid.day_seconds, begin_part=begin))
+        for part in simulate(grid.day_seconds, begin_part=begin):
+            measured.day.append(part)
 
     results = _results(measured, bench, DTYPES[args.dtype].itemsize)
     _print_tables(console, measured, results, args.dtype)
@@ -103,3 +104,161 @@ def main() -> None:
             "repeats": repeats,
         }
         write_json(args.json, about | results, goals)
+
+
+def _measure_steps(measured: Measured, bench: StepBench, repeats: int, begin: Begin) -> None:
+    machines: list[Machine] = []
+    for repeat in range(-1, repeats):  # the first round warms up
+        begin("read bandwidth, float32 products")
+        machines.append(Machine(read_bandwidth(), matmul_rate()))
+        # What the machine can do is its best, not its average.
+        measured.machine = Machine(
+            max(machine.bytes_per_second for machine in machines),
+            max(machine.flops_per_second for machine in machines),
+        )
+        for cell in bench.cells:
+            begin(f"batch {cell.batch_size}, context {cell.context}")
+            seconds = bench.seconds(cell)
+            if repeat >= 0:
+                measured.steps.setdefault(cell, []).append(seconds)
+
+
+def _measure_scheduling(measured: Measured, grid: Grid, repeats: int, begin: Begin) -> None:
+    for _ in range(repeats):
+        for draft_len in DRAFT_LENS:
+            for num_seqs in grid.scheduled:
+                begin(f"scheduling {num_seqs}, drafts of {draft_len}")
+                seconds = step_seconds(num_seqs, draft_len)
+                measured.scheduling.setdefault((num_seqs, draft_len), []).append(seconds)
+    for draft_len in DRAFT_LENS:
+        if Spread.of(measured.scheduling[MOST_SEQS, draft_len]).median > LONGEST_SCHEDULING:
+            measured.profiles[draft_len] = where_time_goes(MOST_SEQS, draft_len)
+
+
+def _results(measured: Measured, bench: StepBench, itemsize: int) -> dict[str, Any]:
+    """As they go into the JSON file."""
+    machine = measured.machine
+    return {
+        "machine": None if machine is None else asdict(machine),
+        "skipped": [asdict(cell) | {"reason": why} for cell, why in bench.skipped.items()],
+        "steps": [
+            {
+                **asdict(cell),
+                "seconds": asdict(Spread.of(seconds)),
+                "roofline_seconds": machine.seconds(
+                    bench.cost.step([cell.context] * cell.batch_size, 1, itemsize)
+                ),
+            }
+            for cell, seconds in measured.steps.items()
+            if machine is not None
+        ],
+        "scheduling": [
+            {
+                "num_seqs": num_seqs,
+                "draft_len": draft_len,
+                "seconds": asdict(Spread.of(seconds)),
+            }
+            for (num_seqs, draft_len), seconds in measured.scheduling.items()
+        ],
+        "profiles": measured.profiles,
+        "books_bytes": measured.books,
+        "day": [
+            asdict(part) | {"steps_per_second": part.steps_per_second} for part in measured.day
+        ],
+    }
+
+
+def _print_tables(
+    console: Console, measured: Measured, results: dict[str, Any], dtype: str
+) -> None:
+    if measured.machine is not None:
+        console.print(
+            f"memory is read at {measured.machine.bytes_per_second / 1e9:.1f} GB/s, float32 "
+            f"products run at {measured.machine.flops_per_second / 1e9:.0f} Gflop/s"
+        )
+    steps = _table(
+        f"decoding step, {dtype}: median (min to max)",
+        ("batch", "context", "ms", "roofline, ms", "x roofline"),
+    )
+    for cell in results["steps"]:
+        spread, least = Spread(**cell["seconds"]), cell["roofline_seconds"]
+        steps.add_row(
+            str(cell["batch_size"]),
+            str(cell["context"]),
+            _milliseconds(spread),
+            f"{1e3 * least:.3g}",
+            f"{spread.median / least:.2f}",
+        )
+    scheduling = _table(
+        "the engine's own work in a step: median (min to max)", ("sequences", "drafts of", "ms")
+    )
+    for cell in results["scheduling"]:
+        spread = Spread(**cell["seconds"])
+        scheduling.add_row(str(cell["num_seqs"]), str(cell["draft_len"]), _milliseconds(spread))
+    books = _table("memory without KV, prompts of 1000 tokens", ("sequences", "MB", "KB each"))
+    for num_seqs, taken in measured.books.items():
+        books.add_row(str(num_seqs), f"{taken / 1e6:.1f}", f"{taken / 1e3 / num_seqs:.1f}")
+    day = _table(
+        "simulated day", ("tenth", "requests", "running", "steps/s of scheduling", "resident, MB")
+    )
+    for index, part in enumerate(measured.day, 1):
+        day.add_row(
+            str(index),
+            str(part.requests),
+            f"{part.running / part.steps:.1f}",
+            f"{part.steps_per_second:.0f}",
+            f"{part.resident_bytes / 1e6:.1f}",
+        )
+    for table in (steps, scheduling, books, day):
+        console.print(table)
+    for draft_len, lines in measured.profiles.items():
+        table = _table(f"where it goes, drafts of {draft_len}", ("function", "of the time"))
+        for name, share in lines:
+            table.add_row(name, f"{share:.0%}")
+        console.print(table)
+    if len(measured.day) > 1:
+        growth = measured.day[-1].resident_bytes - measured.day[0].resident_bytes
+        console.print(f"resident memory grew by {growth / 1e6:.1f} MB from the first tenth on")
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _milliseconds(seconds: Spread) -> str:
+    return str(Spread(1e3 * seconds.median, 1e3 * seconds.minimum, 1e3 * seconds.maximum))
+
+
+def _plot(folder: Path, measured: Measured, results: dict[str, Any]) -> None:
+    from benchmarks import plots  # needs the extra `bench`
+
+    if results["steps"]:
+        plots.plot_steps(folder, results["steps"])
+    if results["scheduling"]:
+        plots.plot_scheduling(folder, results["scheduling"], LONGEST_SCHEDULING)
+    if measured.books:
+        plots.plot_memory(folder, measured.books)
+    if results["day"]:
+        plots.plot_day(folder, results["day"])
+
+
+def _goals(measured: Measured) -> list[Goal]:
+    goals = []
+    for draft_len in DRAFT_LENS:
+        if (MOST_SEQS, draft_len) in measured.scheduling:
+            milliseconds = 1e3 * Spread.of(measured.scheduling[MOST_SEQS, draft_len]).median
+            name = f"scheduling a step of {MOST_SEQS} sequences, drafts of {draft_len}"
+            limit = 1e3 * LONGEST_SCHEDULING
+            goals.append(Goal(name, f"<= {limit:g} ms", milliseconds, milliseconds <= limit))
+    if len(measured.day) == 10:
+        flatness = measured.day[-1].steps_per_second / measured.day[0].steps_per_second
+        name = "scheduling rate of a simulated day, last tenth / first"
+        goals.append(Goal(name, f">= {LEAST_FLATNESS}", flatness, flatness >= LEAST_FLATNESS))
+    return goals
+
+
+if __name__ == "__main__":
+    main()

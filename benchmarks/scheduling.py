@@ -1,12 +1,12 @@
-"""What an engine's own work takes, and what memory, against the number of sequences. No model."""
+"""How long an engine's own work takes, and how much memory, by sequences. Without a model."""
 
 import cProfile
 import pstats
 import statistics
+import tracemalloc
 from pathlib import Path
 
-from benchmarks.day import resident_bytes
-from benchmarks.simulation import Bench, decoding_bench
+from benchmarks.simulation import decoding_bench
 
 NUM_PROMPT = 200
 NUM_STEPS = 200
