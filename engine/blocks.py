@@ -54,8 +54,11 @@ class BlockPool:
     def grow(self, block_ids: list[int], num_tokens: int) -> bool:
         """Extend `block_ids` in place to hold `num_tokens`; False, and no change, if it can't."""
         missing = self.blocks_for(num_tokens) - len(block_ids)
-        if missing > self.num_free:
+        if missing > self._num_blank and missing > self.num_free:
             return False
+        if missing == 1 and block_ids:
+            block_ids.append(self._take(block_ids[-1] + 1))
+            return True
         behind = block_ids[-1] + 1 if block_ids else 0
         preferred = behind if block_ids else self.num_blocks
         taken: list[int] = []

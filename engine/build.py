@@ -17,7 +17,9 @@ from engine.errors import ConfigError
 from engine.executor import LocalExecutor
 from engine.grammar import GrammarCompiler
 from engine.kernels.compiled import compiled_forward
+from engine.kernels.gathered import GatheredBatch
 from engine.kernels.linear import computes_in_float32
+from engine.kernels.native import CannotBuild, NativeBatch, load
 from engine.kv_cache import KVCache, LayerShape, bytes_per_block
 from engine.model import (
     DTYPES,
@@ -32,6 +34,8 @@ from engine.tokenizers import require_same_tokens
 from policy.table import SpeculationTable
 
 logger = logging.getLogger(__name__)
+
+CPU = torch.device("cpu")
 
 
 def _silent(_stage: str) -> None:
@@ -74,15 +78,18 @@ def build_engine(
         models.append(load_model(folder, dtype, device, trust_remote_code=config.trust_remote_code))
     report("checking attention")
     shapes = [probe(model, kv_dtype, device) for model in models]
+    native = computes_in_float32(dtype, device) and _load_operators(config, report)
     forwards = [
-        _forward(config, model, layers, kv_dtype, device, report)
+        _compiled(config, model, layers, report) if native else EagerForward(model)
         for model, layers in zip(models, shapes, strict=True)
     ]
     report("allocating the KV cache")
     num_blocks = _num_blocks(config, shapes, kv_dtype)
     caches = _allocate(config, shapes, num_blocks, kv_dtype, device)
+    build_batch = NativeBatch.build if native else GatheredBatch.build
     runners = [
-        ModelRunner(forward, cache, device) for forward, cache in zip(forwards, caches, strict=True)
+        ModelRunner(forward, cache, device, build_batch)
+        for forward, cache in zip(forwards, caches, strict=True)
     ]
     limit = context_limit(models[0])
     if limit < 2:
@@ -107,23 +114,33 @@ def build_engine(
     )
 
 
-def _forward(
+def _load_operators(config: EngineConfig, report: Callable[[str], None]) -> bool:
+    if config.compile_folder is None:
+        return False
+    try:
+        load(config.compile_folder, report)
+    except CannotBuild as error:
+        logger.warning("nothing is compiled, which makes small batches slower: %s", error)
+        return False
+    return True
+
+
+def _compiled(
     config: EngineConfig,
     model: nn.Module,
     shapes: list[LayerShape],
-    kv_dtype: torch.dtype,
-    device: torch.device,
     report: Callable[[str], None],
 ) -> Forward:
     """The compiled forward where there is one and it proves right, else the model's own."""
-    if config.compile_folder is not None and device.type == "cpu":
-        compiled = compiled_forward(model, config.compile_folder, report)
-        if compiled is not None:
-            error = paged_error(compiled, model, shapes, kv_dtype, device)
-            if error <= largest_error(kv_dtype):
-                return compiled
-            logger.warning("the compiled forward is off by %.2g and is not used", error)
-    return EagerForward(model)
+    assert config.compile_folder is not None
+    forwards = [compiled_forward(model, config.compile_folder, report), EagerForward(model)]
+    for forward in forwards:
+        if forward is not None:
+            error = paged_error(forward, model, shapes, torch.float32, CPU, NativeBatch.build)
+            if error <= largest_error(torch.float32):
+                return forward
+            logger.warning("a forward is off by %.2g and is not used", error)
+    raise ConfigError("the compiled operators give wrong results on this machine")
 
 
 def _drafter(config: EngineConfig, models: list[nn.Module], runners: list[ModelRunner]) -> Drafter:

@@ -4,10 +4,10 @@ A full block goes by a digest of its tokens and, through its parent's digest, of
 it. So equal digests mean equal tokens at equal positions, and those have equal KV.
 """
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Sequence as ReadOnly
 from hashlib import blake2b
+from struct import pack
 
 
 def extend_digests(digests: list[bytes], tokens: ReadOnly[int], block_size: int) -> None:
@@ -15,10 +15,12 @@ def extend_digests(digests: list[bytes], tokens: ReadOnly[int], block_size: int)
 
     They are cryptographic: whoever could make two texts collide would read with another's KV.
     """
-    for end in range((len(digests) + 1) * block_size, len(tokens) + 1, block_size):
-        parent = digests[-1] if digests else b""
-        block = array("q", tokens[end - block_size : end])
-        digests.append(blake2b(parent + block.tobytes(), digest_size=32).digest())
+    parent = digests[-1] if digests else b""
+    layout = f"{block_size}i"
+    for start in range(len(digests) * block_size, len(tokens) - block_size + 1, block_size):
+        block = pack(layout, *tokens[start : start + block_size])
+        parent = blake2b(parent + block, digest_size=32).digest()
+        digests.append(parent)
 
 
 class PrefixCache:

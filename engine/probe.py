@@ -15,9 +15,10 @@ from torch import nn
 from engine.architecture import cannot_be_served, first_line
 from engine.errors import ConfigError
 from engine.interface import attending_with
+from engine.kernels.gathered import GatheredBatch
 from engine.kv_cache import KVCache, LayerShape
 from engine.model import context_limit
-from engine.runner import EagerForward, Forward, ModelRunner, RunnerInput
+from engine.runner import BuildBatch, EagerForward, Forward, ModelRunner, RunnerInput
 from engine.structure import attention_layers, text_config
 
 PROOF_TOKENS = 12
@@ -65,6 +66,7 @@ def paged_error(
     shapes: list[LayerShape],
     cache_dtype: torch.dtype,
     device: torch.device,
+    build_batch: BuildBatch = GatheredBatch.build,
 ) -> float:
     """Distance of `forward`'s logits from the model's plain ones, relative to their spread."""
     embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
@@ -80,7 +82,7 @@ def paged_error(
         ]
     num_blocks = -(-PROOF_TOKENS // PROOF_BLOCK_SIZE)
     cache = KVCache(shapes, 2 * num_blocks, PROOF_BLOCK_SIZE, cache_dtype, device)
-    runner = ModelRunner(forward, cache, device)
+    runner = ModelRunner(forward, cache, device, build_batch)
     text_blocks = [(2 * block + 3) % (2 * num_blocks) for block in range(num_blocks)]
     other_blocks = [2 * block for block in range(num_blocks)]
     start, rest = text[:PROOF_CHUNK], text[PROOF_CHUNK:]

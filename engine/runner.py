@@ -1,5 +1,6 @@
 """One model with its KV cache: packed tokens of many sequences in, logits of some rows out."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from engine.attention import AttentionBatch, Span
-from engine.interface import passing
+from engine.attention import Batch, Span
+from engine.kernels.gathered import GatheredBatch
 from engine.kv_cache import KVCache
 
 
@@ -24,12 +25,13 @@ class RunnerInput:
     """How many of the last tokens' logits are wanted."""
 
 
+BuildBatch = Callable[[KVCache, ReadOnly[Span], torch.device], Batch]
+
+
 class Forward(Protocol):
     """A model's forward over packed tokens."""
 
-    def __call__(
-        self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: AttentionBatch
-    ) -> Tensor:
+    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: Batch) -> Tensor:
         """Logits [rows, vocab] of some of the tokens: token_ids and positions [1, N], rows [R]."""
 
 
@@ -39,10 +41,8 @@ class EagerForward:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
 
-    def __call__(
-        self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: AttentionBatch
-    ) -> Tensor:
-        with passing(batch):
+    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: Batch) -> Tensor:
+        with batch.attending():
             output = self._model(
                 input_ids=token_ids,
                 position_ids=positions,
@@ -56,8 +56,15 @@ class EagerForward:
 class ModelRunner:
     """The only one to touch the weights and the KV tensors of its model."""
 
-    def __init__(self, forward: Forward, cache: KVCache, device: torch.device) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        cache: KVCache,
+        device: torch.device,
+        build_batch: BuildBatch = GatheredBatch.build,
+    ) -> None:
         self._forward = forward
+        self._build_batch = build_batch
         self._cache = cache
         self._device = device
 
@@ -80,7 +87,7 @@ class ModelRunner:
             self._row(token_ids),
             self._row(positions),
             torch.tensor(rows, dtype=torch.long, device=self._device),
-            AttentionBatch.build(self._cache, spans, self._device),
+            self._build_batch(self._cache, spans, self._device),
         )
 
     def _row(self, values: list[int]) -> Tensor:

@@ -102,7 +102,7 @@ def _take_note(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Stands in for `paged_attention`, with its signature: notes what is asked, returns zeros."""
-    notes = interface.passed(_Notes)
+    notes: _Notes = interface.passed()
     interface.refuse_unsupported(None, kwargs)
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int):

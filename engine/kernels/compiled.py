@@ -2,20 +2,18 @@
 
 Eager transformers spends more time in Python and in small operators than a small model's products
 take on a CPU. The whole forward is exported once with `torch.export`, for any number of tokens, and
-compiled with AOTInductor; attention and the products with packed weights stay operators that are
-called. What is kept depends on the model's shape, the machine's CPU and the versions, not on the
-weights, which are bound to it at load.
+compiled with AOTInductor; attention and the products with packed weights are the operators of
+`native.py`. What is kept depends on the model's shape, the machine's CPU and the versions, not on
+the weights, which are bound to it at load.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import logging
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
-from collections.abc import Sequence as ReadOnly
-from contextvars import ContextVar
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,21 +23,22 @@ import transformers
 from torch import Tensor, nn
 
 from engine import attention
-from engine.attention import AttentionBatch
+from engine.attention import Batch
 from engine.interface import passing
-from engine.kernels.linear import PackedLinear, SharedProduct
+from engine.kernels.linear import shared_products
+from engine.kernels.native import NativeBatch
+from engine.kernels.products import HalfProduct
+from engine.kernels.store import cpu_flags, locked
+from engine.kv_cache import KVCache
 
 logger = logging.getLogger(__name__)
 
+CPU = torch.device("cpu")
 _EXAMPLE_TOKENS, _EXAMPLE_ROWS = 7, 5
 _INDUCTOR: dict[str, Any] = {
-    # What is not a product is small; and a second pool of threads would get in torch's way.
-    "cpp.threads": 1,
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.use_runtime_constant_folding": False,
 }
-_products: ContextVar[ReadOnly[nn.Module]] = ContextVar("paceline_products")
-"""Those of the forward that runs. Packed weights are objects of libraries, and no tensors."""
 
 
 class CompiledForward:
@@ -59,44 +58,31 @@ class CompiledForward:
             {name: tensors[name] for name in wanted}, check_full_update=True, user_managed=True
         )
         self._model = model  # keeps alive what the library reads
-        self._products = [shared.product for shared in _shared(model)]
+        self._products: int = torch.ops.paceline.keep(
+            [shared.product.packed for shared in shared_products(model)]
+        )
+        weakref.finalize(self, torch.ops.paceline.drop, self._products)
 
-    def __call__(
-        self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: AttentionBatch
-    ) -> Tensor:
+    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: Batch) -> Tensor:
+        assert isinstance(batch, NativeBatch)
         # It is compiled for at least one row.
         asked = rows if len(rows) else rows.new_zeros(1)
-        before = _products.set(self._products)
-        try:
-            with passing(batch):
-                logits: Tensor = self._library(token_ids, positions, asked)
-        finally:
-            _products.reset(before)
+        with batch.attending(self._products):
+            logits: Tensor = self._library(token_ids, positions, asked)
         return logits[: len(rows)]
-
-
-torch.library.define("paceline::product", "(Tensor x, int index, int out_features) -> Tensor")
-
-
-@torch.library.impl("paceline::product", "CompositeExplicitAutograd")
-def _operator(x: Tensor, index: int, _out_features: int) -> Tensor:
-    y: Tensor = _products.get()[index](x)
-    return y
-
-
-@torch.library.register_fake("paceline::product")  # type: ignore[untyped-decorator]
-def _operator_shape(x: Tensor, _index: int, out_features: int) -> Tensor:
-    return x.new_empty(x.shape[0], out_features)
 
 
 def compiled_forward(
     model: nn.Module, folder: Path, report: Callable[[str], None]
 ) -> CompiledForward | None:
-    """The compiled forward from `folder`, or a new one, of a packed model. None, and a warning that
-    says why, where it can't be had."""
+    """The compiled forward from `folder`, or a new one, of a packed model; `native.load` comes
+    first. None for a model with other products than `HalfProduct`; None, and a warning that says
+    why, where it can't be had."""
+    if not all(isinstance(shared.product, HalfProduct) for shared in shared_products(model)):
+        return None
     try:
-        package = folder / f"{_fingerprint(model)}.pt2"
-        with _lock(package):
+        package = folder / f"forward-{_fingerprint(model)}.pt2"
+        with locked(package):
             if not package.is_file():
                 report("compiling the forward (once for this model and CPU; a minute or two)")
                 _compile(model, package)
@@ -108,12 +94,6 @@ def compiled_forward(
             (str(error).strip().splitlines() or [""])[0],
         )
         return None
-
-
-def _shared(model: nn.Module) -> list[SharedProduct]:
-    """All products, each once, always in the same order."""
-    found = {module.shared: None for module in model.modules() if isinstance(module, PackedLinear)}
-    return [*found]
 
 
 class _TracedProduct(nn.Module):
@@ -150,7 +130,9 @@ def _compile(model: nn.Module, package: Path) -> None:
     )
     tokens = torch.export.Dim("tokens", min=1, max=2**20)
     rows = torch.export.Dim("rows", min=1, max=2**20)
-    with _traced_products(model), torch.no_grad(), warnings.catch_warnings():
+    # A batch without sequences: tracing asks it for nothing but the operator.
+    batch = NativeBatch.build(KVCache([], 1, 1, torch.float32, CPU), [], CPU)
+    with _traced_products(model), passing(batch), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(
             _Traced(model),
@@ -165,10 +147,10 @@ def _compile(model: nn.Module, package: Path) -> None:
             os.replace(made, package)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _traced_products(model: nn.Module) -> Iterator[None]:
     """Each product as a call of the operator meanwhile."""
-    every = _shared(model)
+    every = shared_products(model)
     products = [shared.product for shared in every]
     try:
         for index, shared in enumerate(every):
@@ -184,27 +166,15 @@ def _fingerprint(model: nn.Module) -> str:
     config: Any = model.config
     told = config.to_dict()
     told.pop("_name_or_path", None)
-    cpu = next(
-        (line for line in Path("/proc/cpuinfo").read_text().splitlines() if "flags" in line), ""
-    )
     sources = sorted([*Path(__file__).parent.glob("*.py"), Path(attention.__file__)])
     parts = (
         type(model).__qualname__,
         sorted(told.items(), key=lambda item: item[0]),
         [(name, tuple(t.shape), str(t.dtype)) for name, t in model.state_dict().items()],
-        [shared.out_features for shared in _shared(model)],
-        cpu,
+        [shared.out_features for shared in shared_products(model)],
+        cpu_flags(),
         torch.__version__,
         transformers.__version__,
         [path.read_text() for path in sources],
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-@contextlib.contextmanager
-def _lock(package: Path) -> Iterator[None]:
-    """One process compiles, the others wait for it."""
-    package.parent.mkdir(parents=True, exist_ok=True)
-    with package.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -157,3 +157,9 @@ def _calls(model: nn.Module) -> list[_Call]:
         for hook in hooks:
             hook.remove()
     return calls
+
+
+def shared_products(model: nn.Module) -> list[SharedProduct]:
+    """All products of a packed model, each once, always in the same order."""
+    found = {module.shared: None for module in model.modules() if isinstance(module, PackedLinear)}
+    return [*found]

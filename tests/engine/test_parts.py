@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.attention import AttentionBatch, Span, paged_attention
+from engine.attention import Span, paged_attention
 from engine.drafters.ngram import NgramDrafter
-from engine.interface import passing
+from engine.kernels.gathered import GatheredBatch
 from engine.kv_cache import KVCache, LayerShape
 from engine.plan import SeqSlice
 from engine.request import SamplingParams
@@ -85,10 +85,10 @@ def test_paged_attention_against_plain_attention(
         torch.randn(2, total, 4),
         torch.randn(2, total, 4),
     )
-    batch = AttentionBatch.build(cache, spans, torch.device("cpu"))
+    batch = GatheredBatch.build(cache, spans, torch.device("cpu"))
     module = torch.nn.Identity()
     module.layer_idx = 0  # type: ignore[assignment]
-    with passing(batch):
+    with batch.attending():
         out, _ = paged_attention(module, query, key[None], value[None], None)
     row = 0
     for span in spans:
@@ -110,7 +110,7 @@ def test_one_long_sequence_does_not_pad_the_short_ones() -> None:
     cache = KVCache([LayerShape(1, 4, 4)], 700, 16, torch.float32, torch.device("cpu"))
     short = [Span(99, 1, range(7 * i, 7 * i + 7)) for i in range(20)]
     spans = [*short, Span(7999, 1, range(140, 640)), Span(0, 32, range(640, 642))]
-    batch = AttentionBatch.build(cache, spans, torch.device("cpu"))
+    batch = GatheredBatch.build(cache, spans, torch.device("cpu"))
     padded = sum(group.positions.numel() * group.num_slots for group in batch.groups)
     needed = sum(span.num_tokens * span.end for span in spans)
     assert padded < 1.5 * needed

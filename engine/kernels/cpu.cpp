@@ -1,0 +1,265 @@
+// What a forward on a CPU calls apart from the code compiled for its model: attention over the block
+// pool for few queries, and products with packed weights. Same results as attention.py, to rounding.
+//
+// Shape legend: N packed tokens, T queries of a sequence, H query heads, K KV heads, G = H / K query
+// heads that share one, D and E dims of keys and values.
+
+#include <ATen/Parallel.h>
+#include <ATen/ATen.h>
+#include <ATen/native/quantized/PackedParams.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace {
+
+// More queries of a sequence than this are faster as batched products.
+constexpr int64_t kFewQueries = 16;
+// Queries times slots of one product: with 32 heads 128 MiB of scores.
+constexpr int64_t kMaxScores = 1 << 20;
+
+using Packed = c10::intrusive_ptr<LinearPackedParamsBase>;
+
+std::mutex models_mutex;
+std::map<int64_t, std::vector<Packed>> models;  // by handle
+
+int64_t keep(const c10::List<Packed>& packed) {
+  std::lock_guard<std::mutex> guard(models_mutex);
+  const int64_t handle = models.empty() ? 1 : models.rbegin()->first + 1;
+  models[handle] = packed.vec();
+  return handle;
+}
+
+void drop(int64_t handle) {
+  std::lock_guard<std::mutex> guard(models_mutex);
+  models.erase(handle);
+}
+
+// The forward that this thread runs.
+struct Forward {
+  std::vector<Packed> products;
+  std::vector<at::Tensor> keys, values;  // a layer: [K, slots, D] and [K, slots, E]
+  at::Tensor write_slots;                // [N]
+  at::Tensor first_rows;                 // [B + 1], packed row where each sequence's queries begin
+  at::Tensor starts;                     // [B], position of its first query
+  at::Tensor blocks;                     // [B, most blocks of a sequence]
+  int64_t block_size = 0;
+};
+thread_local Forward current;
+
+void begin(int64_t handle, const std::vector<at::Tensor>& keys, const std::vector<at::Tensor>& values,
+           const at::Tensor& write_slots, const at::Tensor& first_rows, const at::Tensor& starts,
+           const at::Tensor& blocks, int64_t block_size) {
+  std::vector<Packed> products;
+  if (handle != 0) {
+    std::lock_guard<std::mutex> guard(models_mutex);
+    products = models.at(handle);
+  }
+  current = Forward{products, keys, values, write_slots, first_rows, starts, blocks, block_size};
+}
+
+void end() { current = Forward{}; }
+
+at::Tensor product(const at::Tensor& x, int64_t index, int64_t /*out_features*/) {
+  return current.products.at(index)->apply_dynamic(x);
+}
+
+float dot(const float* a, const float* b, int64_t size) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// One sequence's queries of one KV head: rows of q and out are [T * G].
+struct Task {
+  int64_t num_queries, group_size, start, block_size, window;
+  const int64_t* blocks;
+  float scale, softcap;  // window and softcap: 0 for none
+};
+
+void attend_few(const Task& task, const std::vector<const float*>& q, const float* keys,
+                const float* values, const std::vector<float*>& out, int64_t key_dim,
+                int64_t value_dim, std::vector<float>& scores) {
+  const int64_t num_slots = task.start + task.num_queries;
+  const int64_t num_rows = task.num_queries * task.group_size;
+  scores.resize(num_rows * num_slots);
+  const auto last_of = [&](int64_t row) { return task.start + row / task.group_size; };
+  const auto first_of = [&](int64_t row) {
+    return task.window > 0 ? std::max<int64_t>(0, last_of(row) - task.window + 1) : 0;
+  };
+  const auto slot_of = [&](int64_t position) {
+    return task.blocks[position / task.block_size] * task.block_size + position % task.block_size;
+  };
+  // Key by key, so that each is read once for all rows.
+  for (int64_t position = first_of(0); position < num_slots; ++position) {
+    const float* key = keys + slot_of(position) * key_dim;
+    for (int64_t row = 0; row < num_rows; ++row) {
+      if (position > last_of(row) || position < first_of(row)) continue;
+      float score = task.scale * dot(q[row], key, key_dim);
+      if (task.softcap > 0) score = task.softcap * std::tanh(score / task.softcap);
+      scores[row * num_slots + position] = score;
+    }
+  }
+  std::vector<float> weights(num_rows);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    float* own = scores.data() + row * num_slots;
+    const int64_t first = first_of(row), last = last_of(row);
+    float largest = -std::numeric_limits<float>::infinity();
+    for (int64_t i = first; i <= last; ++i) largest = std::max(largest, own[i]);
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = first; i <= last; ++i) {
+      own[i] = std::exp(own[i] - largest);
+      sum += own[i];
+    }
+    weights[row] = 1.0f / sum;
+    std::fill(out[row], out[row] + value_dim, 0.0f);
+  }
+  for (int64_t position = first_of(0); position < num_slots; ++position) {
+    const float* value = values + slot_of(position) * value_dim;
+    for (int64_t row = 0; row < num_rows; ++row) {
+      if (position > last_of(row) || position < first_of(row)) continue;
+      const float weight = scores[row * num_slots + position] * weights[row];
+      float* sum = out[row];
+#pragma omp simd
+      for (int64_t i = 0; i < value_dim; ++i) sum[i] += weight * value[i];
+    }
+  }
+}
+
+// One sequence's queries as batched products over a copy of its keys and values: for many queries.
+// query [H, N, D], out [N, H, E].
+void attend_many(const Task& task, int64_t first_row, const at::Tensor& query, const at::Tensor& keys,
+                 const at::Tensor& values, const at::Tensor& out) {
+  const int64_t kv_heads = keys.size(0), num_slots = task.start + task.num_queries;
+  auto slots = at::empty({num_slots}, at::kLong);
+  int64_t* slot = slots.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < num_slots; ++i)
+    slot[i] = task.blocks[i / task.block_size] * task.block_size + i % task.block_size;
+  const auto k = keys.index_select(1, slots), v = values.index_select(1, slots);
+  const int64_t step = std::max<int64_t>(1, kMaxScores / num_slots);
+  for (int64_t from = 0; from < task.num_queries; from += step) {
+    const int64_t count = std::min(step, task.num_queries - from);
+    const int64_t end = task.start + from + count;
+    const int64_t begin =
+        task.window > 0 ? std::max<int64_t>(0, task.start + from - task.window + 1) : 0;
+    const auto q = query.narrow(1, first_row + from, count)
+                       .reshape({kv_heads, task.group_size * count, query.size(2)});
+    auto scores = at::bmm(q * task.scale, k.narrow(1, begin, end - begin).transpose(1, 2));
+    if (task.softcap > 0) scores = scores.div_(task.softcap).tanh_().mul_(task.softcap);
+    const auto last = at::arange(task.start + from, end).unsqueeze(1);
+    const auto position = at::arange(begin, end).unsqueeze(0);
+    auto hidden = position > last;
+    if (task.window > 0) hidden = hidden.logical_or_(position <= last - task.window);
+    scores.view({kv_heads, task.group_size, count, end - begin})
+        .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+    const auto part = at::bmm(at::softmax(scores, -1), v.narrow(1, begin, end - begin));
+    out.narrow(0, first_row + from, count)
+        .copy_(part.view({kv_heads, task.group_size, count, -1})
+                   .permute({2, 0, 1, 3})
+                   .reshape({count, query.size(0), -1}));
+  }
+}
+
+void write(const at::Tensor& pool, const at::Tensor& fresh, const at::Tensor& slots) {
+  const auto source = fresh.select(0, 0).contiguous();  // [K, N, D]
+  const int64_t num_heads = source.size(0), num_tokens = source.size(1), dim = source.size(2);
+  const int64_t* slot = slots.const_data_ptr<int64_t>();
+  const float* from = source.const_data_ptr<float>();
+  float* to = pool.mutable_data_ptr<float>();
+  for (int64_t head = 0; head < num_heads; ++head)
+    for (int64_t token = 0; token < num_tokens; ++token)
+      std::copy_n(from + (head * num_tokens + token) * dim, dim,
+                  to + (head * pool.size(1) + slot[token]) * dim);
+}
+
+// [1, H, N, D], [1, K, N, D], [1, K, N, E] -> [1, N, H, E], all float32.
+at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  int64_t layer, double scale, std::optional<int64_t> window,
+                  std::optional<double> softcap) {
+  const at::Tensor& keys = current.keys.at(layer);
+  const at::Tensor& values = current.values.at(layer);
+  write(keys, key, current.write_slots);
+  write(values, value, current.write_slots);
+  const auto q = query.select(0, 0).contiguous();  // [H, N, D]
+  const int64_t num_heads = q.size(0), num_tokens = q.size(1), key_dim = q.size(2);
+  const int64_t kv_heads = keys.size(0), value_dim = values.size(2), num_slots = keys.size(1);
+  auto out = at::empty({1, num_tokens, num_heads, value_dim}, q.options());
+  if (num_heads == 0) return out;
+  const int64_t num_seqs = current.starts.size(0);
+  const int64_t* first_rows = current.first_rows.const_data_ptr<int64_t>();
+  const int64_t* starts = current.starts.const_data_ptr<int64_t>();
+  const int64_t* blocks = current.blocks.const_data_ptr<int64_t>();
+  // Other threads have no `current`.
+  const int64_t most_blocks = current.blocks.size(1), block_size = current.block_size;
+  const auto task_of = [&](int64_t seq) {
+    return Task{first_rows[seq + 1] - first_rows[seq],
+                num_heads / kv_heads,
+                starts[seq],
+                block_size,
+                window.value_or(0),
+                blocks + seq * most_blocks,
+                static_cast<float>(scale),
+                static_cast<float>(softcap.value_or(0.0))};
+  };
+  std::vector<int64_t> few;
+  for (int64_t seq = 0; seq < num_seqs; ++seq) {
+    const Task task = task_of(seq);
+    if (task.num_queries <= kFewQueries) {
+      few.push_back(seq);
+    } else {
+      attend_many(task, first_rows[seq], q, keys, values, out.select(0, 0));
+    }
+  }
+  const float* q_data = q.const_data_ptr<float>();
+  const float* k_data = keys.const_data_ptr<float>();
+  const float* v_data = values.const_data_ptr<float>();
+  float* out_data = out.mutable_data_ptr<float>();
+  at::parallel_for(0, few.size() * kv_heads, 1, [&](int64_t from, int64_t to) {
+    std::vector<float> scores;
+    std::vector<const float*> q_rows;
+    std::vector<float*> out_rows;
+    for (int64_t index = from; index < to; ++index) {
+      const int64_t seq = few[index / kv_heads], kv_head = index % kv_heads;
+      const Task task = task_of(seq);
+      q_rows.clear();
+      out_rows.clear();
+      for (int64_t token = first_rows[seq]; token < first_rows[seq + 1]; ++token) {
+        for (int64_t member = 0; member < task.group_size; ++member) {
+          const int64_t head = kv_head * task.group_size + member;
+          q_rows.push_back(q_data + (head * num_tokens + token) * key_dim);
+          out_rows.push_back(out_data + (token * num_heads + head) * value_dim);
+        }
+      }
+      attend_few(task, q_rows, k_data + kv_head * num_slots * key_dim,
+                 v_data + kv_head * num_slots * value_dim, out_rows, key_dim, value_dim, scores);
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(paceline, m) {
+  m.def("keep(__torch__.torch.classes.quantized.LinearPackedParamsBase[] packed) -> int", keep);
+  m.def("drop(int handle) -> ()", drop);
+  m.def(
+      "begin(int handle, Tensor[] keys, Tensor[] values, Tensor write_slots, Tensor first_rows, "
+      "Tensor starts, Tensor blocks, int block_size) -> ()",
+      begin);
+  m.def("end() -> ()", end);
+  m.def("product(Tensor x, int index, int out_features) -> Tensor");
+  m.def(
+      "attend(Tensor query, Tensor key, Tensor value, int layer, float scale, int? window, "
+      "float? softcap) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(paceline, CPU, m) {
+  m.impl("product", product);
+  m.impl("attend", attend);
+}
