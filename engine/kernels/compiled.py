@@ -83,10 +83,14 @@ def compiled_forward(
     try:
         package = folder / f"forward-{_fingerprint(model)}.pt2"
         with locked(package):
-            if not package.is_file():
-                report("compiling the forward (once for this model and CPU; a minute or two)")
-                _compile(model, package)
-        return CompiledForward(package, model)
+            if package.is_file():
+                try:
+                    return CompiledForward(package, model)
+                except Exception:
+                    logger.warning("%s can't be read and is made anew", package)
+            report("compiling the forward (once for this model and CPU; a minute or two)")
+            _compile(model, package)
+            return CompiledForward(package, model)
     except Exception as error:
         logger.warning(
             "the forward is not compiled, which makes small batches slower: %s: %s",

@@ -1,0 +1,153 @@
+"""Compiled forwards against the models' own."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from engine.attention import Span
+from engine.build import build_engine
+from engine.config import DrafterConfig, EngineConfig
+from engine.core import Engine
+from engine.kernels.compiled import compiled_forward
+from engine.kernels.native import NativeBatch
+from engine.kv_cache import KVCache
+from engine.model import load_model
+from engine.probe import probe
+from engine.request import Request, SamplingParams
+from engine.runner import EagerForward
+from policy.table import SpeculationTable, fixed_rungs
+from tests.engine.tiny_models import ascii_tokenizer
+
+CPU = torch.device("cpu")
+VOCAB = 104
+FAMILIES = {
+    "llama": {},
+    # Two windows, softcaps, norms of its own, scaled embeddings.
+    "gemma2": {"sliding_window": 5, "query_pre_attn_scalar": 8},
+}
+
+
+def save(folder: Path, family: str, seed: int, **overrides: object) -> Path:
+    config = AutoConfig.for_model(
+        family,
+        **{
+            "vocab_size": VOCAB,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "initializer_range": 0.25,
+            "max_position_embeddings": 128,
+            "eos_token_id": 1,
+            **FAMILIES[family],
+            **overrides,
+        },
+    )
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
+    model.save_pretrained(folder)
+    ascii_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_compiled_forward_is_the_model_s_own_with_whatever_weights(
+    family: str, tmp_path: Path, compile_folder: Path
+) -> None:
+    told: list[str] = []
+    pairs = []
+    for seed in (1, 2):
+        model = load_model(save(tmp_path / str(seed), family, seed), torch.bfloat16, CPU)
+        shapes = probe(model, torch.float32, CPU)
+        compiled = compiled_forward(model, compile_folder, told.append)
+        assert compiled is not None
+        pairs.append((compiled, EagerForward(model), shapes))
+    assert len(told) <= 1  # the second has its own weights, and the first one's code
+    torch.manual_seed(0)
+    for spans in (
+        [Span(0, 1, [2])],
+        [Span(9, 1, [0, 1, 2]), Span(3, 5, [3, 5]), Span(0, 20, [6, 7, 8, 9, 10])],
+    ):
+        total = sum(span.num_tokens for span in spans)
+        ids = torch.randint(VOCAB, (1, total))
+        positions = torch.tensor([[p for s in spans for p in range(s.start, s.end)]])
+        for rows in (torch.arange(total), torch.tensor([], dtype=torch.long)):
+            logits = []
+            for compiled, own, shapes in pairs:
+                for forward in (compiled, own):
+                    cache = KVCache(shapes, 12, 4, torch.float32, CPU)
+                    batch = NativeBatch.build(cache, spans, CPU)
+                    with torch.inference_mode():
+                        logits.append(forward(ids, positions, rows, batch))
+            assert logits[0].shape == (len(rows), VOCAB)
+            for compiled_logits, own_logits in (logits[:2], logits[2:]):
+                torch.testing.assert_close(compiled_logits, own_logits, rtol=1e-4, atol=1e-4)
+            if len(rows):
+                assert (logits[0] - logits[2]).abs().max() > 0.1
+
+
+def texts(engine: Engine, draft_len: int) -> dict[str, list[int]]:
+    engine.set_table(SpeculationTable(engine.table.version + 1, fixed_rungs(draft_len)))
+    found: dict[str, list[int]] = {}
+    for index in range(5):
+        prompt = tuple((7 * index + 3 * i * i) % 90 + 4 for i in range(3 + 9 * index))
+        sampling = SamplingParams(
+            max_tokens=24, temperature=float(index % 2), seed=index, ignore_eos=True
+        )
+        engine.add(Request(str(index), prompt, sampling))
+        found[str(index)] = []
+    while engine.has_work:
+        for delta in engine.step():
+            found[delta.request_id] += delta.token_ids
+    return found
+
+
+@pytest.mark.usefixtures("operators")
+def test_a_compiled_engine_gives_the_same_texts_at_any_length(
+    tmp_path: Path, compile_folder: Path
+) -> None:
+    folder = save(tmp_path / "model", "llama", 3)
+    engines = [
+        build_engine(
+            EngineConfig(folder, DrafterConfig(min_ngram=1), num_blocks=64, compile_folder=place),
+            SpeculationTable(0, ()),
+        )
+        for place in (None, compile_folder)
+    ]
+    plain = texts(engines[0], 0)
+    for draft_len in (0, 3, 8):
+        assert texts(engines[1], draft_len) == plain
+
+
+@pytest.mark.usefixtures("operators")
+def test_a_broken_package_is_made_anew(
+    tmp_path: Path, compile_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = load_model(save(tmp_path / "model", "llama", 1), torch.bfloat16, CPU)
+    assert compiled_forward(model, compile_folder, print) is not None
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for path in compile_folder.glob("forward-*.pt2"):
+        (broken / path.name).write_bytes(path.read_bytes()[:1000])
+    told: list[str] = []
+    with caplog.at_level(logging.WARNING):
+        assert compiled_forward(model, broken, told.append) is not None
+    assert len(told) == 1
+    assert "made anew" in caplog.text
+
+
+def test_what_cannot_be_compiled_is_said_and_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = load_model(save(tmp_path / "model", "llama", 1), torch.bfloat16, CPU)
+    folder = tmp_path / "file"
+    folder.write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert compiled_forward(model, folder, print) is None
+    assert "not compiled" in caplog.text

@@ -1,0 +1,113 @@
+"""The native operators against the batched products of torch."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.attention import Span
+from engine.kernels import native
+from engine.kernels.gathered import GatheredBatch
+from engine.kernels.native import CannotBuild, NativeBatch
+from engine.kernels.products import HalfProduct
+from engine.kv_cache import KVCache, LayerShape
+
+CPU = torch.device("cpu")
+
+
+def pools(num_blocks: int, block_size: int, shape: LayerShape) -> list[KVCache]:
+    """Two alike, full of what freed blocks may hold."""
+    first, second = (KVCache([shape], num_blocks, block_size, torch.float32, CPU) for _ in range(2))
+    for ours, theirs in ((first.keys, second.keys), (first.values, second.values)):
+        ours[0].normal_()
+        theirs[0].copy_(ours[0])
+    return [first, second]
+
+
+@pytest.mark.usefixtures("operators")
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 300)), min_size=1, max_size=8),
+    st.integers(1, 17),
+    st.sampled_from([None, 1, 5, 100]),
+    st.sampled_from([None, 3.0]),
+    st.sampled_from([(6, 2), (4, 4), (3, 1)]),
+    st.integers(0, 2**32),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_attention_is_that_of_the_batched_products(
+    lengths: list[tuple[int, int]],
+    block_size: int,
+    window: int | None,
+    softcap: float | None,
+    heads: tuple[int, int],
+    seed: int,
+) -> None:
+    """Any mix of chunks and contexts over a shuffled pool; keys and values of unequal dims."""
+    torch.manual_seed(seed % 1000)
+    order = random.Random(seed)
+    needed = [-(-(new + old) // block_size) for new, old in lengths]
+    free = list(range(sum(needed) + 3))
+    order.shuffle(free)
+    ours, theirs = pools(len(free), block_size, LayerShape(heads[1], 12, 8))
+    spans = [
+        Span(old, new, [free.pop() for _ in range(count)])
+        for (new, old), count in zip(lengths, needed, strict=True)
+    ]
+    total = sum(new for new, _ in lengths)
+    # As models hand them over: views of [1, N, heads, dim].
+    query, key, value = (
+        torch.randn(1, total, count, dim).transpose(1, 2)
+        for count, dim in ((heads[0], 12), (heads[1], 12), (heads[1], 8))
+    )
+    found = []
+    for batch in (NativeBatch.build(ours, spans, CPU), GatheredBatch.build(theirs, spans, CPU)):
+        with batch.attending():
+            found.append(batch.attend(query, key, value, 0, 0.3, window, softcap))
+    assert found[0].shape == (1, total, heads[0], 8)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+    assert torch.equal(ours.keys[0], theirs.keys[0])
+    assert torch.equal(ours.values[0], theirs.values[0])
+
+
+@pytest.mark.usefixtures("operators")
+def test_a_rank_without_heads_attends_to_nothing() -> None:
+    cache, _ = pools(2, 4, LayerShape(0, 8, 8))
+    batch = NativeBatch.build(cache, [Span(0, 3, [1])], CPU)
+    nothing = torch.zeros(1, 0, 3, 8)
+    with batch.attending():
+        assert batch.attend(nothing, nothing, nothing, 0, 1.0, None, None).shape == (1, 3, 0, 8)
+
+
+@pytest.mark.usefixtures("operators")
+def test_kept_products_are_called_by_their_place_until_they_are_dropped() -> None:
+    torch.manual_seed(0)
+    products = [HalfProduct(torch.randn(5, 7, dtype=torch.bfloat16), None) for _ in range(3)]
+    handle = torch.ops.paceline.keep([product.packed for product in products])
+    other = torch.ops.paceline.keep([products[2].packed])
+    batch = NativeBatch.build(pools(1, 4, LayerShape(1, 8, 8))[0], [], CPU)
+    x = torch.randn(2, 7)
+    with batch.attending(handle):
+        for index, product in enumerate(products):
+            assert torch.equal(torch.ops.paceline.product(x, index, 5), product(x))
+        with pytest.raises(IndexError):
+            torch.ops.paceline.product(x, 3, 5)
+    with batch.attending(other):
+        assert torch.equal(torch.ops.paceline.product(x, 0, 5), products[2](x))
+    with pytest.raises(IndexError):
+        torch.ops.paceline.product(x, 0, 5)
+    torch.ops.paceline.drop(handle)
+    with pytest.raises(IndexError), batch.attending(handle):
+        pass
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/c++", "/bin/false"])
+def test_without_a_working_compiler(
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(CannotBuild, match=compiler):
+        native.load(tmp_path, lambda _: None)
+    assert not list(tmp_path.glob("*.so"))
