@@ -164,6 +164,7 @@ class Scheduler:
         self._admit()
         decoding = self._queues.decoding
         draft_len = min(table.draft_len(len(decoding)), self._max_draft_len) if decoding else 0
+        all_decode = len(decoding) == self.num_running
         slices: list[SeqSlice] = []
         block_size = self._pool.block_size
         for seq in decoding[: self._max_step_tokens]:
@@ -173,7 +174,7 @@ class Scheduler:
                 if not seq.is_running:
                     break  # preempted, and so is whoever comes behind
             slices.append(self._slice(seq, 1, granted))
-        prefilling = self._queues.prefilling if len(decoding) < self.num_running else []
+        prefilling = [] if all_decode else self._queues.prefilling
         budget = self._max_step_tokens - len(slices)
         shares = fair_shares([seq.num_pending for seq in prefilling], budget)
         slices += [
