@@ -4,6 +4,7 @@ Every fault is a ConfigError of one line that names the key, the value and what 
 Every key is explained in `examples/config.yaml`.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from deployments.config_errors import describe_fault, load_yaml
+from deployments.models.cache import default_home
 from engine.config import DrafterConfig, DtypeName, EngineConfig
 from engine.errors import ConfigError
 from policy.choice import PolicyChoice, parse_choice
@@ -66,6 +68,7 @@ class EngineSection(Section):
     block_size: int = Field(16, ge=1, le=1024)
     kv_cache_mb: int = Field(512, ge=1)
     num_threads: int | None = Field(None, ge=1, le=1024)
+    compile: bool = True
     trust_remote_code: bool = False
 
 
@@ -175,7 +178,7 @@ class AppConfig(Section):
                 max_ngram=drafter.max_ngram,
                 min_ngram=drafter.min_ngram,
             ),
-            dtype=_dtype(engine.dtype, device),
+            dtype=_dtype(engine.dtype, device, Path(found.model)),
             device=device,
             max_num_seqs=engine.max_num_seqs,
             max_num_waiting=engine.max_num_waiting,
@@ -185,6 +188,7 @@ class AppConfig(Section):
             block_size=engine.block_size,
             kv_cache_bytes=engine.kv_cache_mb * 2**20,
             num_threads=engine.num_threads or self._default_num_threads(),
+            compile_folder=default_home() / "compiled" if engine.compile else None,
             trust_remote_code=engine.trust_remote_code,
         )
 
@@ -224,10 +228,24 @@ def _device(device: str) -> str:
     return device
 
 
-def _dtype(dtype: Literal["auto", "bfloat16", "float32", "float16"], device: str) -> DtypeName:
+def _dtype(
+    dtype: Literal["auto", "bfloat16", "float32", "float16"], device: str, model: Path
+) -> DtypeName:
     if dtype != "auto":
         return dtype
     import torch
 
-    fast_bfloat16 = device == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return "bfloat16" if fast_bfloat16 else "float32"
+    if device == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return "bfloat16"
+    # Computed in float32 either way, so the weights as they are stored lose nothing.
+    return _stored_dtype(model)
+
+
+def _stored_dtype(model: Path) -> DtypeName:
+    """Of a checkpoint's weights, as it says itself; float32 where it does not."""
+    try:
+        told = json.loads((model / "config.json").read_text())
+        stored = told.get("dtype", told.get("torch_dtype"))
+    except (OSError, ValueError, AttributeError):
+        return "float32"  # what is wrong is said when the model is loaded
+    return stored if stored in ("bfloat16", "float16") else "float32"

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from pydantic import BaseModel
 
@@ -189,3 +190,37 @@ def test_the_initial_policy_never_asks_for_more_than_the_engine_drafts() -> None
     ):
         config = parse_config(values, "args")
         config.initial_policy.limited_to(config.max_draft_len)
+
+
+@pytest.mark.parametrize(
+    ("told", "dtype"),
+    [
+        ('{"dtype": "bfloat16"}', "bfloat16"),
+        ('{"torch_dtype": "float16"}', "float16"),
+        ('{"dtype": "float32"}', "float32"),
+        ('{"dtype": "float8_e4m3fn"}', "float32"),
+        ("{}", "float32"),
+        ("[]", "float32"),
+        ("{", "float32"),
+    ],
+)
+def test_a_cpu_without_bf16_arithmetic_takes_weights_as_they_are_stored(
+    told: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    (tmp_path / "config.json").write_text(told)
+    config = parse_config({"model": str(tmp_path), "engine": {"device": "cpu"}}, "test")
+    assert config.engine_config().dtype == dtype
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    assert config.engine_config().dtype == "bfloat16"
+
+
+def test_compiled_code_is_kept_in_the_cache_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
+    (tmp_path / "config.json").write_text("{}")
+    config = parse_config({"model": str(tmp_path)}, "test")
+    assert config.engine_config().compile_folder == tmp_path / "home" / "compiled"
+    off = parse_config({"model": str(tmp_path), "engine": {"compile": False}}, "test")
+    assert off.engine_config().compile_folder is None
