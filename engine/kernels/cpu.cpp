@@ -68,68 +68,132 @@ at::Tensor product(const at::Tensor& x, int64_t index, int64_t /*out_features*/)
   return current.products.at(index)->apply_dynamic(x);
 }
 
-float dot(const float* a, const float* b, int64_t size) {
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-// One sequence's queries of one KV head: rows of q and out are [T * G].
+// One sequence's queries of one KV head; window and softcap: 0 for none.
 struct Task {
   int64_t num_queries, group_size, start, block_size, window;
   const int64_t* blocks;
-  float scale, softcap;  // window and softcap: 0 for none
+  float scale, softcap;
 };
 
-void attend_few(const Task& task, const std::vector<const float*>& q, const float* keys,
-                const float* values, const std::vector<float*>& out, int64_t key_dim,
-                int64_t value_dim, std::vector<float>& scores) {
-  const int64_t num_slots = task.start + task.num_queries;
-  const int64_t num_rows = task.num_queries * task.group_size;
-  scores.resize(num_rows * num_slots);
-  const auto last_of = [&](int64_t row) { return task.start + row / task.group_size; };
-  const auto first_of = [&](int64_t row) {
-    return task.window > 0 ? std::max<int64_t>(0, last_of(row) - task.window + 1) : 0;
-  };
-  const auto slot_of = [&](int64_t position) {
-    return task.blocks[position / task.block_size] * task.block_size + position % task.block_size;
-  };
-  // Key by key, so that each is read once for all rows.
-  for (int64_t position = first_of(0); position < num_slots; ++position) {
-    const float* key = keys + slot_of(position) * key_dim;
-    for (int64_t row = 0; row < num_rows; ++row) {
-      if (position > last_of(row) || position < first_of(row)) continue;
-      float score = task.scale * dot(q[row], key, key_dim);
-      if (task.softcap > 0) score = task.softcap * std::tanh(score / task.softcap);
-      scores[row * num_slots + position] = score;
+// scores[r * stride] = rows[r] . key
+template <int kRows>
+void dot_rows(const float* const* rows, const float* key, int64_t dim, float* scores,
+              int64_t stride) {
+  float a = 0, b = 0, c = 0, d = 0;
+  const float *row_a = rows[0], *row_b = rows[kRows > 1], *row_c = rows[kRows > 2 ? 2 : 0],
+              *row_d = rows[kRows > 3 ? 3 : 0];
+#pragma omp simd reduction(+ : a, b, c, d)
+  for (int64_t i = 0; i < dim; ++i) {
+    a += row_a[i] * key[i];
+    if constexpr (kRows > 1) b += row_b[i] * key[i];
+    if constexpr (kRows > 2) c += row_c[i] * key[i];
+    if constexpr (kRows > 3) d += row_d[i] * key[i];
+  }
+  scores[0] = a;
+  if constexpr (kRows > 1) scores[stride] = b;
+  if constexpr (kRows > 2) scores[2 * stride] = c;
+  if constexpr (kRows > 3) scores[3 * stride] = d;
+}
+
+// out[r][0..kWidth) = sum over positions of weights[r][position] * value[position][0..kWidth), with
+// the sums in registers.
+template <int kRows, int kWidth>
+void sum_values(const float* const* value, int64_t offset, int64_t first, int64_t end,
+                const float* weights, int64_t stride, float* const* out) {
+  float sum[kRows][kWidth] = {};
+  for (int64_t position = first; position < end; ++position) {
+    const float* v = value[position] + offset;
+    for (int r = 0; r < kRows; ++r) {
+      const float weight = weights[r * stride + position];
+#pragma omp simd
+      for (int i = 0; i < kWidth; ++i) sum[r][i] += weight * v[i];
     }
   }
-  std::vector<float> weights(num_rows);
+  for (int r = 0; r < kRows; ++r) std::copy_n(sum[r], kWidth, out[r] + offset);
+}
+
+template <int kRows>
+struct Rows {
+  // What fits the registers of a CPU with 16 of them.
+  static constexpr int kWidth = kRows == 1 ? 64 : kRows == 4 ? 16 : 32;
+
+  static void score(const float* const* q, const float* const* keys, int64_t first, int64_t end,
+                    int64_t dim, float* scores, int64_t stride) {
+    for (int64_t i = first; i < end; ++i)
+      dot_rows<kRows>(q, keys[i], dim, scores + i, stride);
+  }
+
+  static void sum(const float* const* values, int64_t first, int64_t end, int64_t dim,
+                  const float* weights, int64_t stride, float* const* out) {
+    int64_t at = 0;
+    for (; at + kWidth <= dim; at += kWidth)
+      sum_values<kRows, kWidth>(values, at, first, end, weights, stride, out);
+    for (; at + 8 <= dim; at += 8)
+      sum_values<kRows, 8>(values, at, first, end, weights, stride, out);
+    for (; at < dim; ++at) sum_values<kRows, 1>(values, at, first, end, weights, stride, out);
+  }
+};
+
+// Calls f with Rows<n> and the first of n rows, for all rows.
+template <typename F>
+void by_rows(int64_t num_rows, F f) {
+  int64_t row = 0;
+  for (; row + 4 <= num_rows; row += 4) f(Rows<4>{}, row);
+  switch (num_rows - row) {
+    case 3: return f(Rows<3>{}, row);
+    case 2: return f(Rows<2>{}, row);
+    case 1: return f(Rows<1>{}, row);
+  }
+}
+
+// Few queries: rows of q and out are query by query, and within one head by head.
+void attend_few(const Task& task, const std::vector<const float*>& q, const float* keys,
+                const float* values, const std::vector<float*>& out, int64_t key_dim,
+                int64_t value_dim, std::vector<float>& scores, std::vector<const float*>& lines) {
+  const int64_t num_slots = task.start + task.num_queries;
+  const int64_t num_rows = task.num_queries * task.group_size;
+  const int64_t begin =
+      task.window > 0 ? std::max<int64_t>(0, task.start - task.window + 1) : 0;
+  const auto lines_of = [&](const float* pool, int64_t dim) {
+    for (int64_t i = begin; i < num_slots; ++i)
+      lines[i] = pool + (task.blocks[i / task.block_size] * task.block_size + i % task.block_size) * dim;
+  };
+  lines.resize(num_slots);
+  scores.resize(num_rows * num_slots);
+  lines_of(keys, key_dim);
+  float* all = scores.data();
+  // What a row must not see is scored too, and left out below.
+  by_rows(num_rows, [&](auto rows, int64_t row) {
+    rows.score(q.data() + row, lines.data(), begin, num_slots, key_dim, all + row * num_slots,
+               num_slots);
+  });
   for (int64_t row = 0; row < num_rows; ++row) {
-    float* own = scores.data() + row * num_slots;
-    const int64_t first = first_of(row), last = last_of(row);
+    float* own = all + row * num_slots;
+    const int64_t last = task.start + row / task.group_size;
+    const int64_t first = task.window > 0 ? std::max<int64_t>(0, last - task.window + 1) : 0;
     float largest = -std::numeric_limits<float>::infinity();
-    for (int64_t i = first; i <= last; ++i) largest = std::max(largest, own[i]);
+    for (int64_t i = first; i <= last; ++i) {
+      own[i] *= task.scale;
+      if (task.softcap > 0) own[i] = task.softcap * std::tanh(own[i] / task.softcap);
+      largest = std::max(largest, own[i]);
+    }
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = first; i <= last; ++i) {
       own[i] = std::exp(own[i] - largest);
       sum += own[i];
     }
-    weights[row] = 1.0f / sum;
-    std::fill(out[row], out[row] + value_dim, 0.0f);
-  }
-  for (int64_t position = first_of(0); position < num_slots; ++position) {
-    const float* value = values + slot_of(position) * value_dim;
-    for (int64_t row = 0; row < num_rows; ++row) {
-      if (position > last_of(row) || position < first_of(row)) continue;
-      const float weight = scores[row * num_slots + position] * weights[row];
-      float* sum = out[row];
+    const float share = 1.0f / sum;
 #pragma omp simd
-      for (int64_t i = 0; i < value_dim; ++i) sum[i] += weight * value[i];
-    }
+    for (int64_t i = first; i <= last; ++i) own[i] *= share;
+    std::fill(own + begin, own + first, 0.0f);
+    std::fill(own + last + 1, own + num_slots, 0.0f);
   }
+  lines_of(values, value_dim);
+  by_rows(num_rows, [&](auto rows, int64_t row) {
+    rows.sum(lines.data(), begin, num_slots, value_dim, all + row * num_slots, num_slots,
+             out.data() + row);
+  });
 }
 
 // One sequence's queries as batched products over a copy of its keys and values: for many queries.
@@ -222,6 +286,7 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   float* out_data = out.mutable_data_ptr<float>();
   at::parallel_for(0, few.size() * kv_heads, 1, [&](int64_t from, int64_t to) {
     std::vector<float> scores;
+    std::vector<const float*> lines;
     std::vector<const float*> q_rows;
     std::vector<float*> out_rows;
     for (int64_t index = from; index < to; ++index) {
@@ -237,7 +302,8 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
         }
       }
       attend_few(task, q_rows, k_data + kv_head * num_slots * key_dim,
-                 v_data + kv_head * num_slots * value_dim, out_rows, key_dim, value_dim, scores);
+                 v_data + kv_head * num_slots * value_dim, out_rows, key_dim, value_dim, scores,
+                 lines);
     }
   });
   return out;
