@@ -13,12 +13,11 @@ import torch
 
 from benchmarks.roofline import model_cost
 from engine.config import DtypeName
-from engine.kernels.compiled import compiled_forward
-from engine.kernels.linear import computes_in_float32
+from engine.kernels.compiled import CompiledForward
 from engine.kv_cache import KVCache, bytes_per_block
-from engine.model import DTYPES, context_limit, load_model
-from engine.probe import probe
-from engine.runner import EagerForward, ModelRunner, RunnerInput
+from engine.loaded import LoadedModel
+from engine.model import context_limit
+from engine.runner import RunnerInput
 
 BLOCK_SIZE = 16
 MOST_OF_MEMORY = 0.5
@@ -44,20 +43,14 @@ class StepBench:
         self, folder: Path, dtype: DtypeName, cells: Sequence[Cell], compile_folder: Path | None
     ) -> None:
         device = torch.device("cpu")
-        torch_dtype = DTYPES[dtype]
-        model = load_model(folder, torch_dtype, device)
-        kv_dtype = torch.float32 if computes_in_float32(torch_dtype, device) else torch_dtype
-        layers = probe(model, kv_dtype, device)
-        self.cost = model_cost(folder)
-        compiled = (
-            None
-            if compile_folder is None
-            else compiled_forward(model, compile_folder, lambda _: None)
+        loaded = LoadedModel.load(
+            folder, dtype, device, lambda _: None, compile_folder=compile_folder
         )
-        self.is_compiled = compiled is not None
-        limit = context_limit(model)
+        self.cost = model_cost(folder)
+        self.is_compiled = isinstance(loaded.forward, CompiledForward)
+        limit = context_limit(loaded.model)
         memory = MOST_OF_MEMORY * available_bytes()
-        block_bytes = bytes_per_block(layers, BLOCK_SIZE, kv_dtype)
+        block_bytes = bytes_per_block(loaded.layers, BLOCK_SIZE, loaded.kv_dtype)
         self.skipped: dict[Cell, str] = {}
         self.cells: list[Cell] = []
         for cell in cells:
@@ -68,10 +61,10 @@ class StepBench:
             else:
                 self.cells.append(cell)
         num_blocks = max((cell.num_blocks for cell in self.cells), default=1)
-        cache = KVCache(layers, num_blocks, BLOCK_SIZE, kv_dtype, device)
+        cache = KVCache(loaded.layers, num_blocks, BLOCK_SIZE, loaded.kv_dtype, device)
         for tensor in (*cache.keys, *cache.values):
             tensor.uniform_(-1, 1)  # pages never written to are all the same one, which is cached
-        self._runner = ModelRunner(compiled or EagerForward(model), cache, device)
+        self._runner = loaded.runner(cache)
 
     def seconds(self, cell: Cell) -> float:
         """Of one decoding step."""

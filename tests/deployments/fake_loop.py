@@ -1,7 +1,6 @@
 """An EngineLoop that plays a script: what a service or an API does can be seen without a model."""
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncGenerator, Sequence
 
 from engine.core import EngineStatus
@@ -75,7 +74,7 @@ class FakeLoop:
             if isinstance(step, Exception):
                 raise step
             if isinstance(step, TokenDelta):
-                yield dataclasses.replace(step, request_id=request.request_id)
+                yield step._replace(request_id=request.request_id)
             elif isinstance(step, asyncio.Event):
                 await step.wait()
             elif not isinstance(step, FinishReason):

@@ -1,0 +1,91 @@
+"""A model with all that it takes to run, but a KV cache."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from engine.config import DtypeName
+from engine.errors import ConfigError
+from engine.kernels.compiled import compiled_forward
+from engine.kernels.gathered import GatheredBatch
+from engine.kernels.linear import computes_in_float32
+from engine.kernels.native import CannotBuild, NativeBatch, load
+from engine.kv_cache import KVCache, LayerShape
+from engine.model import DTYPES, load_model
+from engine.probe import largest_error, paged_error, probe
+from engine.runner import BuildBatch, EagerForward, Forward, ModelRunner
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    model: nn.Module
+    layers: list[LayerShape]
+    """What each attention layer stores for a token, in `kv_dtype`."""
+    kv_dtype: torch.dtype
+    device: torch.device
+    forward: Forward
+    build_batch: BuildBatch
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        dtype_name: DtypeName,
+        device: torch.device,
+        report: Callable[[str], None],
+        *,
+        compile_folder: Path | None = None,
+        trust_remote_code: bool = False,
+    ) -> "LoadedModel":
+        """`report` is told each stage as it begins.
+
+        Raises ConfigError for a model that can't be loaded or served.
+        """
+        dtype = DTYPES[dtype_name]
+        report(f"loading {folder.name}")
+        model = load_model(folder, dtype, device, trust_remote_code=trust_remote_code)
+        packed = computes_in_float32(dtype, device)
+        kv_dtype = torch.float32 if packed else dtype
+        report(f"checking attention of {folder.name}")
+        layers = probe(model, kv_dtype, device)
+        forward: Forward = EagerForward(model)
+        build_batch: BuildBatch = GatheredBatch.build
+        if packed and compile_folder is not None and _load_operators(compile_folder, report):
+            build_batch = NativeBatch.build
+            forward = _fastest(model, layers, device, compile_folder, report)
+        return cls(model, layers, kv_dtype, device, forward, build_batch)
+
+    def runner(self, cache: KVCache) -> ModelRunner:
+        return ModelRunner(self.forward, cache, self.device, self.build_batch)
+
+
+def _load_operators(folder: Path, report: Callable[[str], None]) -> bool:
+    try:
+        load(folder, report)
+    except (CannotBuild, OSError) as error:
+        logger.warning("nothing is compiled, which makes small batches slower: %s", error)
+        return False
+    return True
+
+
+def _fastest(
+    model: nn.Module,
+    layers: list[LayerShape],
+    device: torch.device,
+    folder: Path,
+    report: Callable[[str], None],
+) -> Forward:
+    """The compiled forward where there is one and it proves right, else the model's own."""
+    for forward in (compiled_forward(model, folder, report), EagerForward(model)):
+        if forward is not None:
+            error = paged_error(forward, model, layers, torch.float32, device, NativeBatch.build)
+            if error <= largest_error(torch.float32):
+                return forward
+            logger.warning("a compiled forward is off by %.2g and is not used", error)
+    raise ConfigError("the compiled operators compute wrongly here; set engine.compile to false")
