@@ -4,7 +4,6 @@ Everything in one process and one run, interleaved: each repeat measures transfo
 draft length once, so that a slow minute of the machine hits all alike. Ratios are of medians.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,18 +16,21 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from rich.table import Table
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.options import Options, parser
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Goal, Spread, print_goals, write_json
 from deployments.models.store import resolve_model
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig
 from engine.core import Engine
+from engine.kernels.linear import computes_in_float32
 from engine.model import DTYPES, load_tokenizer
 from engine.request import Request, SamplingParams
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable, fixed_rungs
 
 NEW_TOKENS = 64
+FIRST_MARK = 1000
 PEER = "transformers"
 
 
@@ -44,9 +46,14 @@ def main() -> None:
     drafter = (
         DrafterConfig(kind="model", model=args.draft) if args.draft else DrafterConfig(kind="ngram")
     )
-    config = EngineConfig(model=folder, drafter=drafter, dtype=args.dtype)
+    config = EngineConfig(
+        model=folder, drafter=drafter, dtype=args.dtype, compile_folder=args.compile_folder
+    )
     engine = build_engine(config, SpeculationTable(0, ()))
-    peer = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[config.dtype])
+    dtype = DTYPES[config.dtype]
+    if computes_in_float32(dtype, torch.device("cpu")):
+        dtype = torch.float32  # faster for transformers too
+    peer = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     peer.generation_config.eos_token_id = None  # both go on to NEW_TOKENS
 
     seconds: dict[tuple[int, str], list[float]] = {}
@@ -111,8 +118,10 @@ def _run_engine(
     engine.drain_stats()
     sampling = SamplingParams(max_tokens=NEW_TOKENS, temperature=0.0, ignore_eos=True)
     started = time.perf_counter()
+    # A first token of its own for each measurement: our prefix cache would answer for the prefill.
+    mark = FIRST_MARK + engine.table.version
     for index, prompt in enumerate(batch):
-        engine.add(Request(str(index), tuple(prompt), sampling))
+        engine.add(Request(str(index), (mark, *prompt), sampling))
     while engine.has_work:
         engine.step()
     elapsed = time.perf_counter() - started
@@ -202,25 +211,25 @@ def _goals(cells: list[dict[str, Any]]) -> list[Goal]:
     ]
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the results here")
-    parser.add_argument("--quick", action="store_true", help="a smaller grid, once: a smoke test")
-    parser.add_argument("--model", default="smollm2-135m", help="name, folder or hub name")
-    parser.add_argument("--draft", type=Path, help="folder of a draft model (default: n-grams)")
-    parser.add_argument("--dtype", choices=[*DTYPES], default="bfloat16")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
+class OfflineOptions(Options):
+    draft: Path | None
+    prompts: Path
+
+
+def _arguments() -> OfflineOptions:
+    arguments = parser(__doc__)
+    arguments.add_argument("--draft", type=Path, help="folder of a draft model (default: n-grams)")
+    arguments.add_argument(
         "--prompts",
         type=Path,
         default=DEFAULT_PROMPTS / "mt_bench_80.jsonl",
         help="JSONL with `turns`; the first turn of each line is used",
     )
-    args = parser.parse_args()
+    args = arguments.parse_args(namespace=OfflineOptions())
     if not args.prompts.is_file():
-        parser.error(f"--prompts: there is no file {args.prompts}; name a JSONL file with `turns`")
-    if args.repeats < 1:
-        parser.error(f"--repeats must be at least 1, got {args.repeats}")
+        arguments.error(
+            f"--prompts: there is no file {args.prompts}; name a JSONL file with `turns`"
+        )
     return args
 
 

@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
+from deployments.models.cache import default_home
 from engine.config import DtypeName
 from engine.model import DTYPES
-
-COMPILED = Path("~/.cache/paceline/compiled")
 
 
 class Options(argparse.Namespace):
@@ -22,7 +21,7 @@ class Options(argparse.Namespace):
     @property
     def compile_folder(self) -> Path | None:
         """For EngineConfig: where compiled forwards are kept."""
-        return None if self.eager else COMPILED.expanduser()
+        return None if self.eager else default_home() / "compiled"
 
 
 def parser(doc: str | None, repeats: int = 5) -> argparse.ArgumentParser:

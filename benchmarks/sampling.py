@@ -6,7 +6,6 @@ most that verification can cost. The kinds of requests are interleaved; a share 
 the whole step, in the same run.
 """
 
-import argparse
 import statistics
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from benchmarks.options import Options, parser
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Goal, Spread, print_goals, write_json
 from deployments.models.store import resolve_model
@@ -76,7 +76,12 @@ def main() -> None:
     tokenizer = load_tokenizer(folder)
     prompts = chat_prompts(first_turns(args.prompts, BATCH_SIZE), tokenizer)
     oracle = Oracle()
-    config = EngineConfig(model=folder, drafter=DrafterConfig(kind="none"), dtype=args.dtype)
+    config = EngineConfig(
+        model=folder,
+        drafter=DrafterConfig(kind="none"),
+        dtype=args.dtype,
+        compile_folder=args.compile_folder,
+    )
     engine = build_engine(config, SpeculationTable(0, ()), drafter=oracle)
 
     shares: dict[str, list[dict[str, float]]] = {}
@@ -117,6 +122,7 @@ def main() -> None:
             "benchmark": "sampling",
             "model": args.model,
             "dtype": args.dtype,
+            "compiled": args.compile_folder is not None,
             "batch_size": BATCH_SIZE,
             "draft_len": DRAFT_LEN,
             "repeats": repeats,
@@ -243,15 +249,14 @@ def _print_table(
         console.print(f"first token, {name} prompt: {Spread.of(seconds)} s")
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", default="smollm2-135m", help="an embedded model or a folder")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--prompts", type=Path, default=DEFAULT_PROMPTS / "mt_bench_80.jsonl")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="fewer tokens, once: a smoke test")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
-    return parser.parse_args()
+class SamplingOptions(Options):
+    prompts: Path
+
+
+def _arguments() -> SamplingOptions:
+    arguments = parser(__doc__)
+    arguments.add_argument("--prompts", type=Path, default=DEFAULT_PROMPTS / "mt_bench_80.jsonl")
+    return arguments.parse_args(namespace=SamplingOptions())
 
 
 if __name__ == "__main__":
