@@ -16,7 +16,7 @@ def extend_digests(digests: list[bytes], tokens: ReadOnly[int], block_size: int)
     They are cryptographic: whoever could make two texts collide would read with another's KV.
     """
     parent = digests[-1] if digests else b""
-    layout = f"{block_size}i"
+    layout = f"{block_size}q"
     for start in range(len(digests) * block_size, len(tokens) - block_size + 1, block_size):
         block = pack(layout, *tokens[start : start + block_size])
         parent = blake2b(parent + block, digest_size=32).digest()

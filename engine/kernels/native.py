@@ -26,7 +26,9 @@ from engine.kernels.store import cpu_flags, locked
 from engine.kv_cache import KVCache
 
 SOURCE = Path(__file__).with_name("cpu.cpp")
-_FLAGS = "-std=c++20 -O3 -march=native -ffast-math -fno-finite-math-only -fopenmp -shared -fPIC"
+_COMPILE = "-std=c++20 -O3 -march=native -ffast-math -fno-finite-math-only -fopenmp -fPIC -c"
+_LINK = "-fopenmp -shared"
+"""Not -ffast-math: linked with it, a library switches off subnormal numbers in whole processes."""
 
 
 class CannotBuild(PacelineError):
@@ -107,7 +109,7 @@ def load(folder: Path, report: Callable[[str], None]) -> None:
     Raises CannotBuild, with the compiler's first words.
     """
     source = SOURCE.read_bytes()
-    told = repr((source, _FLAGS, torch.__version__, cpu_flags()))
+    told = repr((source, _COMPILE, _LINK, torch.__version__, cpu_flags()))
     library = folder / f"operators-{hashlib.sha256(told.encode()).hexdigest()[:32]}.so"
     with locked(library):
         if not library.is_file():
@@ -132,21 +134,24 @@ def _product_shape(x: Tensor, _index: int, out_features: int) -> Tensor:
 
 
 def _build(library: Path) -> None:
+    compiler = cpp_extension.get_cxx_compiler()  # type: ignore[no-untyped-call]
     with TemporaryDirectory(dir=library.parent, prefix=".compiling-") as scratch:
-        made = f"{scratch}/operators.so"
-        compiler = cpp_extension.get_cxx_compiler()  # type: ignore[no-untyped-call]
-        command = [compiler, str(SOURCE), "-o", made, *_FLAGS.split()]
-        command += [f"-I{path}" for path in cpp_extension.include_paths()]
-        for path in cpp_extension.library_paths():
-            command += [f"-L{path}"]
-        command += ["-ltorch", "-ltorch_cpu", "-lc10"]
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-            )
-        except OSError as error:
-            raise CannotBuild(f"{command[0]}: {error.strerror}") from error
-        if done.returncode != 0:
-            words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise CannotBuild(f"{command[0]}: {words[0]}")
+        compiled, made = f"{scratch}/operators.o", f"{scratch}/operators.so"
+        headers = [f"-I{path}" for path in cpp_extension.include_paths()]
+        _run([compiler, str(SOURCE), "-o", compiled, *_COMPILE.split(), *headers])
+        folders = [f"-L{path}" for path in cpp_extension.library_paths()]
+        libraries = ["-ltorch", "-ltorch_cpu", "-lc10"]
+        _run([compiler, compiled, "-o", made, *_LINK.split(), *folders, *libraries])
         os.replace(made, library)
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise CannotBuild(f"{command[0]}: {error.strerror}") from error
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise CannotBuild(f"{command[0]}: {words[0]}")

@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -70,6 +71,13 @@ def test_attention_is_that_of_the_batched_products(
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
     assert torch.equal(ours.keys[0], theirs.keys[0])
     assert torch.equal(ours.values[0], theirs.values[0])
+
+
+@pytest.mark.usefixtures("operators")
+def test_the_operators_leave_the_process_its_subnormal_numbers() -> None:
+    smallest = torch.tensor(1e-45)
+    assert smallest * 1.0 > 0.0
+    assert float(np.float32(1e-45) * np.float32(1.0)) > 0.0
 
 
 @pytest.mark.usefixtures("operators")
