@@ -19,8 +19,8 @@ namespace {
 
 // More queries of a sequence than this are faster as batched products.
 constexpr int64_t kFewQueries = 16;
-// Queries times slots of one product: with 32 heads 128 MiB of scores.
-constexpr int64_t kMaxScores = 1 << 20;
+// Queries of one product: later slots than the last one's are not computed, and scores stay small.
+constexpr int64_t kQueriesAtOnce = 128;
 
 using Packed = c10::intrusive_ptr<LinearPackedParamsBase>;
 
@@ -206,22 +206,25 @@ void attend_many(const Task& task, int64_t first_row, const at::Tensor& query, c
   for (int64_t i = 0; i < num_slots; ++i)
     slot[i] = task.blocks[i / task.block_size] * task.block_size + i % task.block_size;
   const auto k = keys.index_select(1, slots), v = values.index_select(1, slots);
-  const int64_t step = std::max<int64_t>(1, kMaxScores / num_slots);
-  for (int64_t from = 0; from < task.num_queries; from += step) {
-    const int64_t count = std::min(step, task.num_queries - from);
-    const int64_t end = task.start + from + count;
-    const int64_t begin =
-        task.window > 0 ? std::max<int64_t>(0, task.start + from - task.window + 1) : 0;
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  const auto later = at::ones({kQueriesAtOnce, kQueriesAtOnce}, at::kBool).triu_(1);
+  for (int64_t from = 0; from < task.num_queries; from += kQueriesAtOnce) {
+    const int64_t count = std::min(kQueriesAtOnce, task.num_queries - from);
+    const int64_t first = task.start + from, end = first + count;
+    const int64_t begin = task.window > 0 ? std::max<int64_t>(0, first - task.window + 1) : 0;
     const auto q = query.narrow(1, first_row + from, count)
-                       .reshape({kv_heads, task.group_size * count, query.size(2)});
-    auto scores = at::bmm(q * task.scale, k.narrow(1, begin, end - begin).transpose(1, 2));
-    if (task.softcap > 0) scores = scores.div_(task.softcap).tanh_().mul_(task.softcap);
-    const auto last = at::arange(task.start + from, end).unsqueeze(1);
-    const auto position = at::arange(begin, end).unsqueeze(0);
-    auto hidden = position > last;
-    if (task.window > 0) hidden = hidden.logical_or_(position <= last - task.window);
-    scores.view({kv_heads, task.group_size, count, end - begin})
-        .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+                       .reshape({kv_heads, task.group_size * count, query.size(2)})
+                       .mul(task.scale);
+    auto scores = at::bmm(q, k.narrow(1, begin, end - begin).transpose(1, 2));
+    if (task.softcap > 0) scores.div_(task.softcap).tanh_().mul_(task.softcap);
+    const auto by_query = scores.view({kv_heads, task.group_size, count, end - begin});
+    by_query.narrow(3, first - begin, count)
+        .masked_fill_(later.narrow(0, 0, count).narrow(1, 0, count), kHidden);
+    if (task.window > 0) {
+      const auto position = at::arange(begin, end).unsqueeze(0);
+      const auto oldest = at::arange(first, end).unsqueeze(1) - task.window;
+      by_query.masked_fill_(position <= oldest, kHidden);
+    }
     const auto part = at::bmm(at::softmax(scores, -1), v.narrow(1, begin, end - begin));
     out.narrow(0, first_row + from, count)
         .copy_(part.view({kv_heads, task.group_size, count, -1})

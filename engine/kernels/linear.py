@@ -91,12 +91,13 @@ def pack(model: nn.Module) -> None:
         for index, linear in enumerate(linears):
             _replace(model, linear, PackedLinear(linear, shared, index))
     for module in model.modules():
-        if type(module) is nn.Embedding:
-            module.__class__ = NarrowEmbedding
-            continue
+        # Copies of all: whatever stayed a part of the mapped checkpoint would keep all of it.
+        dtype = None if type(module) is nn.Embedding else torch.float32
         for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
             if tensor.is_floating_point():
-                tensor.data = tensor.data.float()
+                tensor.data = tensor.data.to(dtype or tensor.dtype, copy=True)
+        if type(module) is nn.Embedding:
+            module.__class__ = NarrowEmbedding
 
 
 def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
