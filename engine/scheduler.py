@@ -204,21 +204,24 @@ class Scheduler:
         logits_from = end - samples
         if sampling.prompt_logprobs is not None and seq.wants_prompt_logprobs:
             logits_from = min(logits_from, max(start, seq.num_prompt_logprobs))
-        return SeqSlice(
-            seq.request_id,
-            seq.tokens,
-            seq.num_prompt,
-            start,
-            num_tokens,
-            seq.block_ids,
-            draft_len,
-            seq.draft_computed,
-            samples,
-            logits_from,
-            sampling,
-            seq.seed,
-            seq.stop_ids,
-            seq.grammar,
+        # Made for every sequence at every step, and so in a third of the constructor's time.
+        return SeqSlice._make(
+            (
+                seq.request_id,
+                seq.tokens,
+                seq.num_prompt,
+                start,
+                num_tokens,
+                seq.block_ids,
+                draft_len,
+                seq.draft_computed,
+                samples,
+                logits_from,
+                sampling,
+                seq.seed,
+                seq.stop_ids,
+                seq.grammar,
+            )
         )
 
     def _count_shared_draft_kv(self, seq: Sequence) -> None:
@@ -264,17 +267,19 @@ class Scheduler:
             self._queues.remove(seq)
         elif not emitted and not outcome.prompt_logprobs:
             return None
-        return TokenDelta(
-            seq.request_id,
-            emitted,
-            reason,
-            len(draft.token_ids) if emitted else 0,
-            num_accepted,
-            outcome.logprobs and outcome.logprobs[: len(emitted)],
-            outcome.prompt_logprobs,
-            (seq.num_cached_tokens or 0) if is_first and emitted else 0,
-            outcome.error,
-            reason is not None and not seq.stop_ids.isdisjoint(emitted[-1:]),
+        return TokenDelta._make(  # as in `_slice`
+            (
+                seq.request_id,
+                emitted,
+                reason,
+                len(draft.token_ids) if emitted else 0,
+                num_accepted,
+                outcome.logprobs and outcome.logprobs[: len(emitted)],
+                outcome.prompt_logprobs,
+                (seq.num_cached_tokens or 0) if is_first and emitted else 0,
+                outcome.error,
+                reason is not None and not seq.stop_ids.isdisjoint(emitted[-1:]),
+            )
         )
 
     def _publish(self, seq: Sequence, first: int) -> None:
