@@ -1,7 +1,8 @@
 """What a drafter costs while the table says length 0: tokens per second against no drafter at all.
 
-The engines live in one process and take turns, in a new order at each repeat; a ratio is of two
-runs of the same repeat.
+Each drafter has an engine, which is measured with it and with none in its place, in a new order at
+each repeat; a ratio is of two runs of the same repeat. Two engines would not do: where their
+weights happen to lie in memory makes them differ by up to a sixth.
 """
 
 import random
@@ -21,15 +22,15 @@ from deployments.models.store import resolve_model
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig
 from engine.core import Engine
+from engine.drafters.base import NoDrafter
 from engine.model import load_tokenizer
 from engine.request import Request, SamplingParams
 from policy.table import SpeculationTable
 
 NEW_TOKENS = 64
 LEAST_RATIO = 0.98
-WITHOUT = "none"
-Rates = dict[int, dict[str, list[float]]]
-"""Tokens per second by batch size and drafter, one for each repeat."""
+Rates = dict[tuple[int, str], list[tuple[float, float]]]
+"""Tokens per second by batch size and drafter, with it and without, for each repeat."""
 
 
 class OffOptions(Options):
@@ -43,7 +44,7 @@ def main() -> None:
     console = Console()
     batch_sizes = (1, 4) if args.quick else (1, 2, 4, 8, 16, 32)
     repeats = 1 if args.quick else args.repeats
-    drafters = [DrafterConfig(kind="none"), DrafterConfig(kind="ngram")]
+    drafters = [DrafterConfig(kind="ngram")]
     if args.draft is not None:
         drafters.append(DrafterConfig(kind="model", model=args.draft))
     folder = resolve_model(args.model)
@@ -63,18 +64,20 @@ def main() -> None:
     prompts = chat_prompts(texts, load_tokenizer(folder))
 
     rates: Rates = {}
-    shuffle = random.Random(0).shuffle
-    with measuring(console, len(batch_sizes) * (repeats + 1) * len(engines)) as begin:
+    rng = random.Random(0)
+    with measuring(console, 2 * len(batch_sizes) * (repeats + 1) * len(engines)) as begin:
         for batch_size in batch_sizes:
             for repeat in range(-1, repeats):  # the first round warms up
-                turns = [*engines]
-                shuffle(turns)
-                measured: dict[str, float] = {}
-                for kind in turns:
-                    begin(f"batch {batch_size}, drafter {kind}")
-                    measured[kind] = _tokens_per_second(engines[kind], prompts[:batch_size])
-                for kind, rate in measured.items() if repeat >= 0 else ():
-                    rates.setdefault(batch_size, {}).setdefault(kind, []).append(rate)
+                for kind, engine in engines.items():
+                    own, measured = engine._drafter, {}
+                    for has_drafter in rng.sample([True, False], 2):
+                        begin(f"batch {batch_size}, {kind if has_drafter else 'no drafter'}")
+                        engine._drafter = own if has_drafter else NoDrafter()
+                        measured[has_drafter] = _tokens_per_second(engine, prompts[:batch_size])
+                    engine._drafter = own
+                    if repeat >= 0:
+                        pair = (measured[True], measured[False])
+                        rates.setdefault((batch_size, kind), []).append(pair)
 
     cells = _cells(rates)
     _print_table(console, cells, args.dtype)
@@ -86,7 +89,6 @@ def main() -> None:
             cell["ratio"]["median"] >= LEAST_RATIO,
         )
         for cell in cells
-        if cell["drafter"] != WITHOUT
     ]
     print_goals(console, goals)
     if args.json is not None:
@@ -118,25 +120,24 @@ def _cells(rates: Rates) -> list[dict[str, Any]]:
         {
             "batch_size": batch_size,
             "drafter": kind,
-            "tokens_per_second": asdict(Spread.of(values)),
-            "ratio": asdict(
-                Spread.of([a / b for a, b in zip(values, by_kind[WITHOUT], strict=True)])
-            ),
+            "tokens_per_second": asdict(Spread.of([own for own, _ in pairs])),
+            "without_drafter": asdict(Spread.of([none for _, none in pairs])),
+            "ratio": asdict(Spread.of([own / none for own, none in pairs])),
         }
-        for batch_size, by_kind in rates.items()
-        for kind, values in sorted(by_kind.items(), key=lambda item: item[0] != WITHOUT)
+        for (batch_size, kind), pairs in rates.items()
     ]
 
 
 def _print_table(console: Console, cells: list[dict[str, Any]], dtype: str) -> None:
     table = Table(title=f"draft length 0, {dtype}: median (min to max)")
-    for column in ("batch", "drafter", "tokens/s", "x no drafter"):
+    for column in ("batch", "drafter", "tokens/s", "without", "x no drafter"):
         table.add_column(column, justify="right")
     for cell in cells:
         table.add_row(
             str(cell["batch_size"]),
             cell["drafter"],
             str(Spread(**cell["tokens_per_second"])),
+            str(Spread(**cell["without_drafter"])),
             str(Spread(**cell["ratio"])),
         )
     console.print(table)
