@@ -15,6 +15,7 @@ from engine.drafters.ngram import NgramDrafter
 from engine.errors import ConfigError
 from engine.executor import LocalExecutor
 from engine.grammar import GrammarCompiler
+from engine.kernels.huge_pages import use_huge_pages
 from engine.kv_cache import KVCache, bytes_per_block
 from engine.loaded import LoadedModel
 from engine.model import context_limit, eos_token_ids, vocab_size
@@ -68,6 +69,9 @@ def build_engine(
     report("allocating the KV cache")
     num_blocks = _num_blocks(config, loaded)
     caches = _allocate(config, loaded, num_blocks)
+    if config.compile_folder is not None and device.type == "cpu":
+        report("moving weights and KV to huge pages")
+        use_huge_pages()
     runners = [one.runner(cache) for one, cache in zip(loaded, caches, strict=True)]
     models = [one.model for one in loaded]
     limit = context_limit(models[0])
