@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from threading import Thread
 
 import torch
 from torch import nn
@@ -70,8 +71,8 @@ def build_engine(
     num_blocks = _num_blocks(config, loaded)
     caches = _allocate(config, loaded, num_blocks)
     if config.compile_folder is not None and device.type == "cpu":
-        report("moving weights and KV to huge pages")
-        use_huge_pages()
+        # Moving takes from 5 to 20 s, which no start should wait for.
+        Thread(target=use_huge_pages, name="huge-pages", daemon=True).start()
     runners = [one.runner(cache) for one, cache in zip(loaded, caches, strict=True)]
     models = [one.model for one in loaded]
     limit = context_limit(models[0])
