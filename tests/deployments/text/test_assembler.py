@@ -68,6 +68,15 @@ def test_a_stop_string_ends_a_run_of_bytes_at_its_last_byte() -> None:
     assert (assembler.take(), assembler.num_tokens) == ("x", 6)
 
 
+def test_a_stop_string_completed_by_a_barred_byte_is_barred_for_good() -> None:
+    tokenizer = byte_fallback_tokenizer()
+    ids = [3 + byte for byte in "\n🙂\n".encode()]
+    assembler = TextAssembler(Detokenizer(tokenizer), StopRule(("\n",), min_tokens=2))
+    for delta in in_deltas(ids, [], FinishReason.LENGTH):  # the second token is half a character
+        assembler.push(delta)
+    assert (assembler.take(), assembler.num_tokens) == ("\n🙂", 6)
+
+
 def matches(text: str, stop: str) -> list[tuple[int, int]]:
     ends = range(len(stop), len(text) + 1)
     return [(end - len(stop), end) for end in ends if text[:end].endswith(stop)]
@@ -104,7 +113,10 @@ def test_stop_is_the_same_in_every_division_into_deltas(
         assembler.push(delta)
         text += assembler.take()
 
-    barred = len(whole(tokenizer, ids[:min_tokens]).rstrip("\ufffd"))
+    # An incomplete character hides, for now, the whole run of bytes that it ends: what was complete
+    # before it was completed by those tokens all the same.
+    starts = [whole(tokenizer, ids[:count]) for count in range(min_tokens + 1)]
+    barred = max(len(start.rstrip("\ufffd")) for start in starts)
     for count in range(min_tokens + 1, len(ids) + 1):
         so_far = whole(tokenizer, ids[:count])
         found = [match for s in stop for match in matches(so_far, s) if match[1] > barred]
