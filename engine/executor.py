@@ -39,7 +39,7 @@ class LocalExecutor:
             ]
         )
         computed = time.perf_counter()
-        slices = verify(plan.slices, drafts, logits)
+        slices = verify(plan.slices, drafts, logits, self._runner.choose)
         return StepResult(
             slices,
             target_seconds=computed - started,

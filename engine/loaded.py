@@ -10,6 +10,7 @@ from torch import nn
 
 from engine.config import DtypeName
 from engine.errors import ConfigError
+from engine.kernels import choice
 from engine.kernels.compiled import compiled_forward
 from engine.kernels.gathered import GatheredBatch
 from engine.kernels.linear import computes_in_float32
@@ -18,6 +19,7 @@ from engine.kv_cache import KVCache, LayerShape
 from engine.model import DTYPES, load_model
 from engine.probe import largest_error, paged_error, probe
 from engine.runner import BuildBatch, EagerForward, Forward, ModelRunner
+from engine.sampling import Choose, choose
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class LoadedModel:
     device: torch.device
     forward: Forward
     build_batch: BuildBatch
+    choose: Choose
 
     @classmethod
     def load(
@@ -56,13 +59,14 @@ class LoadedModel:
         layers = probe(model, kv_dtype, device)
         forward: Forward = EagerForward(model)
         build_batch: BuildBatch = GatheredBatch.build
+        chooses: Choose = choose
         if packed and compile_folder is not None and _load_operators(compile_folder, report):
-            build_batch = NativeBatch.build
+            build_batch, chooses = NativeBatch.build, choice.choose
             forward = _fastest(model, layers, device, compile_folder, report)
-        return cls(model, layers, kv_dtype, device, forward, build_batch)
+        return cls(model, layers, kv_dtype, device, forward, build_batch, chooses)
 
     def runner(self, cache: KVCache) -> ModelRunner:
-        return ModelRunner(self.forward, cache, self.device, self.build_batch)
+        return ModelRunner(self.forward, cache, self.device, self.build_batch, self.choose)
 
 
 def _load_operators(folder: Path, report: Callable[[str], None]) -> bool:

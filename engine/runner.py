@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from engine.attention import Batch, Span
 from engine.kernels.gathered import GatheredBatch
 from engine.kv_cache import KVCache
+from engine.sampling import Choose, choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,14 @@ class ModelRunner:
         cache: KVCache,
         device: torch.device,
         build_batch: BuildBatch = GatheredBatch.build,
+        choose: Choose = choose,
     ) -> None:
         self._forward = forward
         self._build_batch = build_batch
         self._cache = cache
         self._device = device
+        self.choose = choose
+        """Turns logits into tokens."""
 
     @torch.inference_mode()
     def forward(self, inputs: ReadOnly[RunnerInput]) -> Tensor:

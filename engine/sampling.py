@@ -27,6 +27,9 @@ from engine.noise import gumbel, hashes, keys, largest_hash, uniform
 from engine.place import Place
 from engine.request import SamplingParams
 
+Choose = Callable[[ReadOnly[Tensor], ReadOnly[Place]], list[int]]
+"""What `choose` is; `kernels/choice.py` has it as an operator."""
+
 _MARGIN = 1.0 + 1e-5
 """So that rounding takes no candidate and no contender out."""
 _TINY = 1e-12

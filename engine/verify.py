@@ -17,11 +17,11 @@ from engine.logprobs import token_logprobs
 from engine.place import Place
 from engine.plan import Draft, SeqSlice, SliceResult
 from engine.request import TokenLogprobs
-from engine.sampling import choose
+from engine.sampling import Choose
 
 
 def verify(
-    slices: ReadOnly[SeqSlice], drafts: ReadOnly[Draft], logits: Tensor
+    slices: ReadOnly[SeqSlice], drafts: ReadOnly[Draft], logits: Tensor, choose: Choose
 ) -> tuple[SliceResult, ...]:
     """What the target makes of each slice.
 
@@ -36,11 +36,11 @@ def verify(
     going_on = [index for index, part in enumerate(slices) if part.samples]
     offset = 0
     while going_on:
-        reached, places, masks, rows = [], [], [], []
+        reached, places, rows = [], [], []
         for index in going_on:
             place = Place(slices[index], drafts[index].token_ids[:offset])
             try:
-                masks.append(_mask(place))
+                mask = _mask(place)
             except GrammarError as error:
                 # Behind some kept tokens it is left to the next step, which begins at this place.
                 if offset == 0:
@@ -48,8 +48,9 @@ def verify(
                 continue
             reached.append(index)
             places.append(place)
-            rows.append(first_rows[index] + slices[index].num_prompt_logprobs + offset)
-        for index, token in zip(reached, _choose(logits, rows, places, masks), strict=True):
+            row = logits[first_rows[index] + slices[index].num_prompt_logprobs + offset]
+            rows.append(adjusted(row, place, mask))
+        for index, token in zip(reached, choose(rows, places), strict=True):
             chosen[index].append(token)
         going_on = [
             index
@@ -77,18 +78,6 @@ def _first_rows(slices: ReadOnly[SeqSlice], drafts: ReadOnly[Draft]) -> list[int
 def _mask(place: Place) -> Tensor | None:
     grammar = place.part.grammar
     return None if grammar is None else grammar.mask(place.output())
-
-
-def _choose(
-    logits: Tensor, rows: list[int], places: list[Place], masks: list[Tensor | None]
-) -> list[int]:
-    return choose(
-        [
-            adjusted(logits[row], place, mask)
-            for row, place, mask in zip(rows, places, masks, strict=True)
-        ],
-        places,
-    )
 
 
 def _result(part: SeqSlice, new_tokens: tuple[int, ...], logits: Tensor) -> SliceResult:

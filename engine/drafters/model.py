@@ -9,7 +9,6 @@ from engine.errors import GrammarError
 from engine.place import Place
 from engine.plan import NO_DRAFT, Draft, SeqSlice
 from engine.runner import ModelRunner, RunnerInput
-from engine.sampling import choose
 
 
 class ModelDrafter:
@@ -95,7 +94,9 @@ class ModelDrafter:
         logits = self._runner.forward(inputs)[:, : self._shared_vocab]
         places = [Place(part, tuple(tokens)) for part, tokens in zip(parts, drafted, strict=True)]
         rows = zip(logits.unbind(), places, strict=True)
-        return choose([adjusted(row, place, self._mask(place)) for row, place in rows], places)
+        return self._runner.choose(
+            [adjusted(row, place, self._mask(place)) for row, place in rows], places
+        )
 
     def _mask(self, place: Place) -> Tensor | None:
         grammar = place.part.grammar

@@ -1,5 +1,6 @@
-// What a forward on a CPU calls apart from the code compiled for its model: attention over the block
-// pool for few queries, and products with packed weights. Same results as attention.py, to rounding.
+// What a step on a CPU calls apart from the code compiled for its model: attention over the block
+// pool for few queries, products with packed weights, and the choice of tokens. Same results as
+// attention.py and sampling.py, to rounding.
 //
 // Shape legend: N packed tokens, T queries of a sequence, H query heads, K KV heads, G = H / K query
 // heads that share one, D and E dims of keys and values.
@@ -14,6 +15,8 @@
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include "choice.h"
 
 namespace {
 
@@ -312,6 +315,27 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   return out;
 }
 
+// Tokens for rows [vocab]; parameters [R, 4] float64: temperature, top_p, min_p, top_k; keys [R, 2].
+std::vector<int64_t> choose(const std::vector<at::Tensor>& rows, const at::Tensor& parameters,
+                            const at::Tensor& keys) {
+  std::vector<at::Tensor> logits;
+  for (const auto& row : rows) logits.push_back(row.to(at::kFloat).contiguous());
+  const double* parameter = parameters.const_data_ptr<double>();
+  const int32_t* key = keys.const_data_ptr<int32_t>();
+  std::vector<int64_t> chosen(rows.size());
+  at::parallel_for(0, rows.size(), 1, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      const double* own = parameter + 4 * i;
+      const choice::Sampling sampling{own[0], own[1], own[2], static_cast<int64_t>(own[3]),
+                                      {static_cast<uint32_t>(key[2 * i]),
+                                       static_cast<uint32_t>(key[2 * i + 1])}};
+      choice::Row row(logits[i].const_data_ptr<float>(), logits[i].size(0));
+      chosen[i] = row.choose(sampling);
+    }
+  });
+  return chosen;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(paceline, m) {
@@ -322,6 +346,7 @@ TORCH_LIBRARY_FRAGMENT(paceline, m) {
       "Tensor starts, Tensor blocks, int block_size) -> ()",
       begin);
   m.def("end() -> ()", end);
+  m.def("choose(Tensor[] rows, Tensor parameters, Tensor keys) -> int[]");
   m.def("product(Tensor x, int index, int out_features) -> Tensor");
   m.def(
       "attend(Tensor query, Tensor key, Tensor value, int layer, float scale, int? window, "
@@ -329,6 +354,7 @@ TORCH_LIBRARY_FRAGMENT(paceline, m) {
 }
 
 TORCH_LIBRARY_IMPL(paceline, CPU, m) {
+  m.impl("choose", choose);
   m.impl("product", product);
   m.impl("attend", attend);
 }

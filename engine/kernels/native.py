@@ -26,6 +26,7 @@ from engine.kernels.store import cpu_flags, locked
 from engine.kv_cache import KVCache
 
 SOURCE = Path(__file__).with_name("cpu.cpp")
+_HEADERS = (Path(__file__).with_name("choice.h"),)
 _COMPILE = "-std=c++20 -O3 -march=native -ffast-math -fno-finite-math-only -fopenmp -fPIC -c"
 _LINK = "-fopenmp -shared"
 """Not -ffast-math: linked with it, a library switches off subnormal numbers in whole processes."""
@@ -108,8 +109,8 @@ def load(folder: Path, report: Callable[[str], None]) -> None:
 
     Raises CannotBuild, with the compiler's first words.
     """
-    source = SOURCE.read_bytes()
-    told = repr((source, _COMPILE, _LINK, torch.__version__, cpu_flags()))
+    sources = [file.read_bytes() for file in (SOURCE, *_HEADERS)]
+    told = repr((sources, _COMPILE, _LINK, torch.__version__, cpu_flags()))
     library = folder / f"operators-{hashlib.sha256(told.encode()).hexdigest()[:32]}.so"
     with locked(library):
         if not library.is_file():

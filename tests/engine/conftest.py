@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.kernels import native
 from tests.tiny import load_reference, reference_greedy, save_perturbed, save_tiny_llama
 
 PROMPTS: dict[str, list[int]] = {
@@ -19,6 +20,18 @@ NEW_TOKENS = 30
 def one_thread() -> None:
     """Tiny models gain nothing from more, and waiting threads would slow everything beside them."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def compile_folder(pytestconfig: pytest.Config) -> Path:
+    """Kept with pytest's cache: compiling takes longer than most tests."""
+    assert pytestconfig.cache is not None
+    return pytestconfig.cache.mkdir("compiled")
+
+
+@pytest.fixture(scope="session")
+def operators(compile_folder: Path) -> None:
+    native.load(compile_folder, print)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The sampling rule: the noise is a fair Gumbel, and the tokens follow the distribution."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ from hypothesis import strategies as st
 
 from engine import noise
 from engine.candidates import Candidates, DeviceRows, HostRows, Sieve
+from engine.kernels import choice
 from engine.request import SamplingParams
-from engine.sampling import choose
+from engine.sampling import Choose
+from engine.sampling import choose as choose_in_numpy
 from tests.engine.places import place
 
+ChooseOne = Callable[[torch.Tensor, SamplingParams, int, int], int]
 EULER_GAMMA = 0.5772156649
 
 
@@ -23,8 +27,20 @@ def gumbel(seed: int, position: int, token_ids: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(noise.gumbel(noise.uniform(hashes)))
 
 
-def choose_one(logits: torch.Tensor, sampling: SamplingParams, seed: int, position: int) -> int:
-    return choose([logits], [place(sampling, seed=seed, position=position)])[0]
+@pytest.fixture(scope="session", params=["in numpy", "by the operator"])
+def choose(request: pytest.FixtureRequest) -> Choose:
+    if request.param == "in numpy":
+        return choose_in_numpy
+    request.getfixturevalue("operators")
+    return choice.choose
+
+
+@pytest.fixture(scope="session")
+def choose_one(choose: Choose) -> ChooseOne:
+    def choose_one(logits: torch.Tensor, sampling: SamplingParams, seed: int, position: int) -> int:
+        return choose([logits], [place(sampling, seed=seed, position=position)])[0]
+
+    return choose_one
 
 
 def test_noise_depends_on_seed_position_and_token_alone() -> None:
@@ -80,7 +96,9 @@ def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> float:
         ({"temperature": 1.0, "top_k": 3, "top_p": 0.8}, [0, 1]),
     ],
 )
-def test_tokens_follow_the_distribution(params: dict[str, float], allowed: list[int]) -> None:
+def test_tokens_follow_the_distribution(
+    choose_one: ChooseOne, params: dict[str, float], allowed: list[int]
+) -> None:
     probabilities = torch.tensor([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
     logits = probabilities.log() + 3.0
     sampling = SamplingParams(**params)  # type: ignore[arg-type]
@@ -128,24 +146,32 @@ def slow_choice(
     st.sampled_from([0, 1, 3, 100, 299, 300, 5000]),
     st.sampled_from([0.0, 0.01, 0.3, 1.0]),
     st.sampled_from([0.1, 1.0, 4.0, 15.0]),
+    st.sampled_from([60, 300, 700]),
 )
 @settings(deadline=None, max_examples=150)
 def test_choices_are_those_of_the_rule_computed_slowly(
-    seed: int, temperature: float, top_p: float, top_k: int, min_p: float, spread: float
+    choose: Choose,
+    seed: int,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    min_p: float,
+    spread: float,
+    vocab: int,
 ) -> None:
     torch.manual_seed(seed)
     sampling = SamplingParams(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
-    logits = torch.randn(4, 300) * spread
+    logits = torch.randn(4, vocab) * spread
     logits[:, ::7] = -torch.inf
     # At the smallest temperatures, some that noise can still put in another order.
-    logits[:, 1::7] = 40.0 + torch.randn(4, 43) * temperature
+    logits[:, 1::7] = 40.0 + torch.randn_like(logits[:, 1::7]) * temperature
     tokens = choose([*logits], [place(sampling, seed=seed, position=i + 1) for i in range(4)])
     for row, token in enumerate(tokens):
         expected, gap = slow_choice(logits[row], sampling, seed, row + 1)
         assert token == expected or gap < 1e-5
 
 
-def test_among_many_unlikely_tokens_some_are_drawn() -> None:
+def test_among_many_unlikely_tokens_some_are_drawn(choose_one: ChooseOne) -> None:
     # Each is so unlikely that its hash alone tells whether it contends; together they weigh 0.45.
     logits = torch.full((20_000,), -10.7)
     logits[7] = 0.0
@@ -158,7 +184,15 @@ def test_among_many_unlikely_tokens_some_are_drawn() -> None:
     assert 50 < num_unlikely < 140
 
 
-def test_rows_do_not_see_each_other() -> None:
+def test_other_dtypes_and_strides_are_the_same_numbers(choose: Choose) -> None:
+    torch.manual_seed(0)
+    logits = (torch.randn(200, 8) * 5).bfloat16()
+    places = [place(SamplingParams(top_p=0.9), seed=i, position=1) for i in range(8)]
+    assert choose([*logits.T], places) == choose([*logits.float().T.contiguous()], places)
+    assert choose([], []) == []
+
+
+def test_rows_do_not_see_each_other(choose: Choose) -> None:
     torch.manual_seed(0)
     logits = torch.randn(12, 500) * 5
     kinds = [
@@ -212,7 +246,9 @@ def assert_same(a: Candidates, b: Candidates) -> None:
     assert a.logits.tolist() == b.logits.tolist()
 
 
-def test_a_row_without_numbers_does_not_change_its_neighbour() -> None:
+def test_a_row_without_numbers_does_not_change_its_neighbour(
+    choose: Choose, choose_one: ChooseOne
+) -> None:
     # Two largest ones in one row and none in the other are as many as there are rows.
     logits = torch.tensor([[torch.nan, 1.0, 2.0], [5.0, 1.0, 5.0]])
     for sampling in (SamplingParams(temperature=0.0), SamplingParams(top_p=1e-9)):
@@ -231,7 +267,9 @@ FILTERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("params", [*FILTERS, {"temperature": 0.0}])
-def test_logits_that_are_no_numbers_end_in_some_token(params: dict[str, Any]) -> None:
+def test_logits_that_are_no_numbers_end_in_some_token(
+    choose_one: ChooseOne, params: dict[str, Any]
+) -> None:
     sampling = SamplingParams(**params)
     for logits in (torch.full((9,), torch.nan), torch.full((9,), -torch.inf)):
         assert 0 <= choose_one(logits, sampling, 0, 1) < 9
@@ -239,19 +277,21 @@ def test_logits_that_are_no_numbers_end_in_some_token(params: dict[str, Any]) ->
         assert row[choose_one(torch.tensor(row), sampling, 0, 1)] == torch.inf
 
 
-def test_one_candidate_is_always_taken() -> None:
+def test_one_candidate_is_always_taken(choose_one: ChooseOne) -> None:
     logits = torch.tensor([0.0, 5.0, 1.0])
     for params in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 0.0}, {"temperature": 1e-6}):
         sampling = SamplingParams(**params)
         assert {choose_one(logits, sampling, seed, 1) for seed in range(300)} == {1}
 
 
-def test_top_k_larger_than_the_vocabulary() -> None:
+def test_top_k_larger_than_the_vocabulary(choose_one: ChooseOne) -> None:
     assert choose_one(torch.tensor([1.0, 2.0]), SamplingParams(top_k=99), 0, 1) in (0, 1)
 
 
 @pytest.mark.parametrize("params", FILTERS)
-def test_the_smallest_temperatures_are_greedy(params: dict[str, Any]) -> None:
+def test_the_smallest_temperatures_are_greedy(
+    choose_one: ChooseOne, params: dict[str, Any]
+) -> None:
     logits = torch.tensor([-30.0, 31.5, 31.4, -torch.inf])
     for temperature in (1e-3, 1e-4, 1e-5, 1e-6, 1e-38, 1e-40, 5e-324):
         sampling = SamplingParams(temperature=temperature, **params)
