@@ -15,6 +15,8 @@ from engine.kernels.compiled import compiled_forward
 from engine.kernels.gathered import GatheredBatch
 from engine.kernels.linear import computes_in_float32
 from engine.kernels.native import CannotBuild, NativeBatch, load
+from engine.kernels.panels import PanelProduct
+from engine.kernels.products import product_of
 from engine.kv_cache import KVCache, LayerShape
 from engine.model import DTYPES, load_model
 from engine.probe import largest_error, paged_error, probe
@@ -51,19 +53,27 @@ class LoadedModel:
         Raises ConfigError for a model that can't be loaded or served.
         """
         dtype = DTYPES[dtype_name]
-        report(f"loading {folder.name}")
-        model = load_model(folder, dtype, device, trust_remote_code=trust_remote_code)
         packed = computes_in_float32(dtype, device)
+        has_operators = (
+            packed and compile_folder is not None and _load_operators(compile_folder, report)
+        )
+        report(f"loading {folder.name}")
+        model = load_model(
+            folder,
+            dtype,
+            device,
+            product_of=PanelProduct if has_operators else product_of,
+            trust_remote_code=trust_remote_code,
+        )
         kv_dtype = torch.float32 if packed else dtype
         report(f"checking attention of {folder.name}")
         layers = probe(model, kv_dtype, device)
         forward: Forward = EagerForward(model)
-        build_batch: BuildBatch = GatheredBatch.build
-        chooses: Choose = choose
-        if packed and compile_folder is not None and _load_operators(compile_folder, report):
-            build_batch, chooses = NativeBatch.build, choice.choose
-            forward = _fastest(model, layers, device, compile_folder, report)
-        return cls(model, layers, kv_dtype, device, forward, build_batch, chooses)
+        if not has_operators:
+            return cls(model, layers, kv_dtype, device, forward, GatheredBatch.build, choose)
+        assert compile_folder is not None
+        forward = _fastest(model, layers, device, compile_folder, report)
+        return cls(model, layers, kv_dtype, device, forward, NativeBatch.build, choice.choose)
 
     def runner(self, cache: KVCache) -> ModelRunner:
         return ModelRunner(self.forward, cache, self.device, self.build_batch, self.choose)

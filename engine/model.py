@@ -19,6 +19,7 @@ from engine.architecture import first_line, read_config
 from engine.config import DtypeName
 from engine.errors import ConfigError
 from engine.kernels import linear
+from engine.kernels.products import ProductOf, product_of
 from engine.structure import text_config
 
 logger = logging.getLogger(__name__)
@@ -44,9 +45,16 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def load_model(
-    folder: Path, dtype: torch.dtype, device: torch.device, *, trust_remote_code: bool = False
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    product_of: ProductOf = product_of,
+    trust_remote_code: bool = False,
 ) -> nn.Module:
     """The causal language model in `folder`, in eval mode, on `device`.
+
+    Where float32 arithmetic serves `dtype`, `product_of` packs its linear layers.
 
     Raises ConfigError, in one line, when the folder holds none that can be loaded.
     """
@@ -71,7 +79,7 @@ def load_model(
         logger.warning("%s: %d weights are not used, among them %s", folder, len(unused), unused[0])
     model = model.to(device).eval().requires_grad_(False)
     if linear.computes_in_float32(dtype, device):
-        linear.pack(model)
+        linear.pack(model, product_of)
     return model  # type: ignore[no-any-return]
 
 

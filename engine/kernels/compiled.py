@@ -11,9 +11,7 @@ import hashlib
 import logging
 import os
 import warnings
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,9 +23,7 @@ from torch import Tensor, nn
 from engine import attention
 from engine.attention import Batch
 from engine.interface import passing
-from engine.kernels.linear import shared_products
 from engine.kernels.native import NativeBatch
-from engine.kernels.products import HalfProduct
 from engine.kernels.store import cpu_flags, locked
 from engine.kv_cache import KVCache
 
@@ -58,16 +54,12 @@ class CompiledForward:
             {name: tensors[name] for name in wanted}, check_full_update=True, user_managed=True
         )
         self._model = model  # keeps alive what the library reads
-        self._products: int = torch.ops.paceline.keep(
-            [shared.product.packed for shared in shared_products(model)]
-        )
-        weakref.finalize(self, torch.ops.paceline.drop, self._products)
 
     def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: Batch) -> Tensor:
         assert isinstance(batch, NativeBatch)
         # It is compiled for at least one row.
         asked = rows if len(rows) else rows.new_zeros(1)
-        with batch.attending(self._products):
+        with batch.attending():
             logits: Tensor = self._library(token_ids, positions, asked)
         return logits[: len(rows)]
 
@@ -76,10 +68,7 @@ def compiled_forward(
     model: nn.Module, folder: Path, report: Callable[[str], None]
 ) -> CompiledForward | None:
     """The compiled forward from `folder`, or a new one, of a packed model; `native.load` comes
-    first. None for a model with other products than `HalfProduct`; None, and a warning that says
-    why, where it can't be had."""
-    if not all(isinstance(shared.product, HalfProduct) for shared in shared_products(model)):
-        return None
+    first. None, and a warning that says why, where it can't be had."""
     try:
         package = folder / f"forward-{_fingerprint(model)}.pt2"
         with locked(package):
@@ -98,17 +87,6 @@ def compiled_forward(
             (str(error).strip().splitlines() or [""])[0],
         )
         return None
-
-
-class _TracedProduct(nn.Module):
-    def __init__(self, index: int, out_features: int) -> None:
-        super().__init__()
-        self._index = index
-        self._out_features = out_features
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.paceline.product(x, self._index, self._out_features)
-        return y
 
 
 class _Traced(nn.Module):
@@ -136,7 +114,7 @@ def _compile(model: nn.Module, package: Path) -> None:
     rows = torch.export.Dim("rows", min=1, max=2**20)
     # A batch without sequences: tracing asks it for nothing but the operator.
     batch = NativeBatch.build(KVCache([], 1, 1, torch.float32, CPU), [], CPU)
-    with _traced_products(model), passing(batch), torch.no_grad(), warnings.catch_warnings():
+    with passing(batch), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(
             _Traced(model),
@@ -151,20 +129,6 @@ def _compile(model: nn.Module, package: Path) -> None:
             os.replace(made, package)
 
 
-@contextmanager
-def _traced_products(model: nn.Module) -> Iterator[None]:
-    """Each product as a call of the operator meanwhile."""
-    every = shared_products(model)
-    products = [shared.product for shared in every]
-    try:
-        for index, shared in enumerate(every):
-            shared.product = _TracedProduct(index, shared.out_features)
-        yield
-    finally:
-        for shared, product in zip(every, products, strict=True):
-            shared.product = product
-
-
 def _fingerprint(model: nn.Module) -> str:
     """Of all that the compiled code depends on."""
     config: Any = model.config
@@ -175,7 +139,6 @@ def _fingerprint(model: nn.Module) -> str:
         type(model).__qualname__,
         sorted(told.items(), key=lambda item: item[0]),
         [(name, tuple(t.shape), str(t.dtype)) for name, t in model.state_dict().items()],
-        [shared.out_features for shared in shared_products(model)],
         cpu_flags(),
         torch.__version__,
         transformers.__version__,

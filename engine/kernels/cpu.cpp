@@ -7,16 +7,14 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ATen.h>
-#include <ATen/native/quantized/PackedParams.h>
 #include <torch/library.h>
 
 #include <cmath>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <vector>
 
 #include "choice.h"
+#include "product.h"
 
 namespace {
 
@@ -25,26 +23,8 @@ constexpr int64_t kFewQueries = 16;
 // Queries of one product: later slots than the last one's are not computed, and scores stay small.
 constexpr int64_t kQueriesAtOnce = 128;
 
-using Packed = c10::intrusive_ptr<LinearPackedParamsBase>;
-
-std::mutex models_mutex;
-std::map<int64_t, std::vector<Packed>> models;  // by handle
-
-int64_t keep(const c10::List<Packed>& packed) {
-  std::lock_guard<std::mutex> guard(models_mutex);
-  const int64_t handle = models.empty() ? 1 : models.rbegin()->first + 1;
-  models[handle] = packed.vec();
-  return handle;
-}
-
-void drop(int64_t handle) {
-  std::lock_guard<std::mutex> guard(models_mutex);
-  models.erase(handle);
-}
-
 // The forward that this thread runs.
 struct Forward {
-  std::vector<Packed> products;
   std::vector<at::Tensor> keys, values;  // a layer: [K, slots, D] and [K, slots, E]
   at::Tensor write_slots;                // [N]
   at::Tensor first_rows;                 // [B + 1], packed row where each sequence's queries begin
@@ -54,21 +34,34 @@ struct Forward {
 };
 thread_local Forward current;
 
-void begin(int64_t handle, const std::vector<at::Tensor>& keys, const std::vector<at::Tensor>& values,
+void begin(const std::vector<at::Tensor>& keys, const std::vector<at::Tensor>& values,
            const at::Tensor& write_slots, const at::Tensor& first_rows, const at::Tensor& starts,
            const at::Tensor& blocks, int64_t block_size) {
-  std::vector<Packed> products;
-  if (handle != 0) {
-    std::lock_guard<std::mutex> guard(models_mutex);
-    products = models.at(handle);
-  }
-  current = Forward{products, keys, values, write_slots, first_rows, starts, blocks, block_size};
+  current = Forward{keys, values, write_slots, first_rows, starts, blocks, block_size};
 }
 
 void end() { current = Forward{}; }
 
-at::Tensor product(const at::Tensor& x, int64_t index, int64_t /*out_features*/) {
-  return current.products.at(index)->apply_dynamic(x);
+// float32 [rows, out] from x [rows, in] and what `panels.py` made of the weight.
+at::Tensor multiply(const at::Tensor& x, const at::Tensor& panels,
+                    const std::optional<at::Tensor>& bias, int64_t out_features, int64_t format) {
+  const auto rows = x.contiguous();
+  auto y = at::empty({rows.size(0), out_features}, rows.options());
+  const product::Operands all{rows.const_data_ptr<float>(),
+                              rows.size(0),
+                              rows.size(1),
+                              out_features,
+                              static_cast<const char*>(panels.const_data_ptr()),
+                              bias ? bias->const_data_ptr<float>() : nullptr,
+                              y.mutable_data_ptr<float>()};
+  at::parallel_for(0, panels.size(0), 1, [&](int64_t from, int64_t to) {
+    if (format == 0) product::multiply<product::Single>(all, from, to);
+    if (format == 1) product::multiply<product::Brain>(all, from, to);
+#ifdef __F16C__
+    if (format == 2) product::multiply<product::Half>(all, from, to);
+#endif
+  });
+  return y;
 }
 
 // One sequence's queries of one KV head; window and softcap: 0 for none.
@@ -339,15 +332,13 @@ std::vector<int64_t> choose(const std::vector<at::Tensor>& rows, const at::Tenso
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(paceline, m) {
-  m.def("keep(__torch__.torch.classes.quantized.LinearPackedParamsBase[] packed) -> int", keep);
-  m.def("drop(int handle) -> ()", drop);
   m.def(
-      "begin(int handle, Tensor[] keys, Tensor[] values, Tensor write_slots, Tensor first_rows, "
-      "Tensor starts, Tensor blocks, int block_size) -> ()",
+      "begin(Tensor[] keys, Tensor[] values, Tensor write_slots, Tensor first_rows, Tensor starts, "
+      "Tensor blocks, int block_size) -> ()",
       begin);
   m.def("end() -> ()", end);
   m.def("choose(Tensor[] rows, Tensor parameters, Tensor keys) -> int[]");
-  m.def("product(Tensor x, int index, int out_features) -> Tensor");
+  m.def("multiply(Tensor x, Tensor panels, Tensor? bias, int out_features, int format) -> Tensor");
   m.def(
       "attend(Tensor query, Tensor key, Tensor value, int layer, float scale, int? window, "
       "float? softcap) -> Tensor");
@@ -355,6 +346,6 @@ TORCH_LIBRARY_FRAGMENT(paceline, m) {
 
 TORCH_LIBRARY_IMPL(paceline, CPU, m) {
   m.impl("choose", choose);
-  m.impl("product", product);
+  m.impl("multiply", multiply);
   m.impl("attend", attend);
 }

@@ -12,18 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from engine.interface import attending_with
-from engine.kernels.products import product_of
+from engine.kernels.products import ProductOf, product_of
 
 
 class SharedProduct(nn.Module):
     """One product for layers with the same input, and either all or none with a bias."""
 
-    def __init__(self, linears: ReadOnly[nn.Linear]) -> None:
+    def __init__(self, linears: ReadOnly[nn.Linear], product_of: ProductOf) -> None:
         super().__init__()
-        self.out_features = sum(linear.out_features for linear in linears)
         self._sizes = [linear.out_features for linear in linears]
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
-        self.product: nn.Module = product_of(
+        self.product = product_of(
             torch.cat([linear.weight.detach() for linear in linears]),
             torch.cat(biases) if biases else None,
         )
@@ -81,13 +80,13 @@ def computes_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
     return dtype == torch.float32
 
 
-def pack(model: nn.Module) -> None:
+def pack(model: nn.Module, product_of: ProductOf = product_of) -> None:
     """Pack every nn.Linear of `model`, in place, and make it compute in float32.
 
     The values of the weights stay what they are in the dtype that they have.
     """
     for linears in _groups(model):
-        shared = SharedProduct(linears)
+        shared = SharedProduct(linears, product_of)
         for index, linear in enumerate(linears):
             _replace(model, linear, PackedLinear(linear, shared, index))
     for module in model.modules():
@@ -158,9 +157,3 @@ def _calls(model: nn.Module) -> list[_Call]:
         for hook in hooks:
             hook.remove()
     return calls
-
-
-def shared_products(model: nn.Module) -> list[SharedProduct]:
-    """All products of a packed model, each once, always in the same order."""
-    found = {module.shared: None for module in model.modules() if isinstance(module, PackedLinear)}
-    return [*found]

@@ -26,7 +26,7 @@ from engine.kernels.store import cpu_flags, locked
 from engine.kv_cache import KVCache
 
 SOURCE = Path(__file__).with_name("cpu.cpp")
-_HEADERS = (Path(__file__).with_name("choice.h"),)
+_HEADERS = tuple(Path(__file__).with_name(name) for name in ("choice.h", "product.h"))
 _COMPILE = "-std=c++20 -O3 -march=native -ffast-math -fno-finite-math-only -fopenmp -fPIC -c"
 _LINK = "-fopenmp -shared"
 """Not -ffast-math: linked with it, a library switches off subnormal numbers in whole processes."""
@@ -68,12 +68,11 @@ class NativeBatch:
         )
 
     @contextmanager
-    def attending(self, products: int = 0) -> Iterator[None]:
-        """For a forward of this thread; `products` is the handle that `keep` gave."""
+    def attending(self) -> Iterator[None]:
+        """For a forward of this thread."""
         cache = self.cache
         with passing(self):
             torch.ops.paceline.begin(
-                products,
                 cache.keys,
                 cache.values,
                 self.write_slots,
@@ -123,14 +122,16 @@ def load(folder: Path, report: Callable[[str], None]) -> None:
 def _load(library: Path) -> None:
     torch.ops.load_library(library)  # type: ignore[no-untyped-call]
     torch.library.register_fake("paceline::attend", _attend_shape)
-    torch.library.register_fake("paceline::product", _product_shape)
+    torch.library.register_fake("paceline::multiply", _product_shape)
 
 
 def _attend_shape(query: Tensor, _key: Tensor, value: Tensor, *_rest: object) -> Tensor:
     return query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
 
 
-def _product_shape(x: Tensor, _index: int, out_features: int) -> Tensor:
+def _product_shape(
+    x: Tensor, _panels: Tensor, _bias: Tensor | None, out_features: int, _format: int
+) -> Tensor:
     return x.new_empty(x.shape[0], out_features)
 
 

@@ -1,13 +1,17 @@
-"""Products with a weight that was packed once, at load, for a CPU.
+"""Products with a weight that was packed once, at load, for a CPU, by torch's own libraries.
 
 A torch `nn.Linear` lays its weight out anew at every call. Each class here is one layout; all of
 them take float32 rows, add up in float32 and give float32.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+ProductOf = Callable[[Tensor, Tensor | None], nn.Module]
+"""Packs a weight [out, in] and a bias [out]."""
 
 PACK_ROWS = 64
 """Row count that oneDNN's layout is chosen for; measured best or equal at 1 to 200 rows."""

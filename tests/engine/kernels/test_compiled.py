@@ -15,6 +15,7 @@ from engine.core import Engine
 from engine.kernels import compiled
 from engine.kernels.compiled import compiled_forward
 from engine.kernels.native import NativeBatch
+from engine.kernels.panels import PanelProduct
 from engine.kv_cache import KVCache
 from engine.model import load_model
 from engine.probe import probe
@@ -65,7 +66,9 @@ def test_a_compiled_forward_is_the_model_s_own_with_whatever_weights(
     told: list[str] = []
     pairs = []
     for seed in (1, 2):
-        model = load_model(save(tmp_path / str(seed), family, seed), torch.bfloat16, CPU)
+        model = load_model(
+            save(tmp_path / str(seed), family, seed), torch.bfloat16, CPU, product_of=PanelProduct
+        )
         shapes = probe(model, torch.float32, CPU)
         built = compiled_forward(model, compile_folder, told.append)
         assert built is not None
@@ -135,7 +138,9 @@ def test_a_broken_package_is_made_anew(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = load_model(save(tmp_path / "model", "llama", 1), torch.bfloat16, CPU)
+    model = load_model(
+        save(tmp_path / "model", "llama", 1), torch.bfloat16, CPU, product_of=PanelProduct
+    )
     assert compiled_forward(model, compile_folder, print) is not None
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -156,7 +161,9 @@ def test_a_broken_package_is_made_anew(
 def test_what_cannot_be_compiled_is_said_and_left(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = load_model(save(tmp_path / "model", "llama", 1), torch.bfloat16, CPU)
+    model = load_model(
+        save(tmp_path / "model", "llama", 1), torch.bfloat16, CPU, product_of=PanelProduct
+    )
     folder = tmp_path / "file"
     folder.write_text("")
     with caplog.at_level(logging.WARNING):

@@ -13,7 +13,6 @@ from engine.attention import Span
 from engine.kernels import native
 from engine.kernels.gathered import GatheredBatch
 from engine.kernels.native import CannotBuild, NativeBatch
-from engine.kernels.products import HalfProduct
 from engine.kv_cache import KVCache, LayerShape
 
 CPU = torch.device("cpu")
@@ -87,28 +86,6 @@ def test_a_rank_without_heads_attends_to_nothing() -> None:
     nothing = torch.zeros(1, 0, 3, 8)
     with batch.attending():
         assert batch.attend(nothing, nothing, nothing, 0, 1.0, None, None).shape == (1, 3, 0, 8)
-
-
-@pytest.mark.usefixtures("operators")
-def test_kept_products_are_called_by_their_place_until_they_are_dropped() -> None:
-    torch.manual_seed(0)
-    products = [HalfProduct(torch.randn(5, 7, dtype=torch.bfloat16), None) for _ in range(3)]
-    handle = torch.ops.paceline.keep([product.packed for product in products])
-    other = torch.ops.paceline.keep([products[2].packed])
-    batch = NativeBatch.build(pools(1, 4, LayerShape(1, 8, 8))[0], [], CPU)
-    x = torch.randn(2, 7)
-    with batch.attending(handle):
-        for index, product in enumerate(products):
-            assert torch.equal(torch.ops.paceline.product(x, index, 5), product(x))
-        with pytest.raises(IndexError):
-            torch.ops.paceline.product(x, 3, 5)
-    with batch.attending(other):
-        assert torch.equal(torch.ops.paceline.product(x, 0, 5), products[2](x))
-    with pytest.raises(IndexError):
-        torch.ops.paceline.product(x, 0, 5)
-    torch.ops.paceline.drop(handle)
-    with pytest.raises(IndexError), batch.attending(handle):
-        pass
 
 
 @pytest.mark.parametrize("compiler", ["/nowhere/c++", "/bin/false"])
