@@ -13,6 +13,7 @@ from ray import serve
 
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
 from cluster.policy_client import connect_policy_actor
+from deployments import garbage
 from deployments.config import AppConfig
 from deployments.policy_access import PolicyAccess
 from engine.errors import PacelineError
@@ -115,6 +116,7 @@ def _load(
         max_model_len=engine.max_model_len,
         vocab_size=engine.vocab_size,
     )
+    garbage.settle()
     return loop, service
 
 
