@@ -37,18 +37,22 @@ class Section(BaseModel):
 
 
 class DrafterSection(Section):
-    kind: Literal["none", "ngram", "model"] = "ngram"
+    kind: Literal["none", "ngram", "model", "cascade"] = "ngram"
     model: Annotated[str, Field(min_length=1)] | None = None
     max_ngram: int = Field(3, ge=1, le=16)
     min_ngram: int = Field(2, ge=1, le=16)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.kind == "model" and self.model is None:
-            raise ValueError("model must name the draft model when kind is 'model', got nothing")
-        if self.kind != "model" and self.model is not None:
+        has_model = self.kind in ("model", "cascade")
+        if has_model and self.model is None:
             raise ValueError(
-                f"model is only for kind 'model', got {self.model!r} with kind {self.kind!r}"
+                f"model must name the draft model when kind is {self.kind!r}, got nothing"
+            )
+        if not has_model and self.model is not None:
+            raise ValueError(
+                f"model is only for kinds 'model' and 'cascade', got {self.model!r} with kind "
+                f"{self.kind!r}"
             )
         if self.min_ngram > self.max_ngram:
             raise ValueError(

@@ -11,6 +11,7 @@ from engine.architecture import require_servable
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.drafters.base import Drafter, NoDrafter
+from engine.drafters.cascade import CascadeDrafter
 from engine.drafters.model import ModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.errors import ConfigError
@@ -99,21 +100,23 @@ def build_engine(
 
 
 def _drafter(config: EngineConfig, models: list[nn.Module], runners: list[ModelRunner]) -> Drafter:
-    match config.drafter.kind:
+    wanted = config.drafter
+    lookup = NgramDrafter(max_ngram=wanted.max_ngram, min_ngram=wanted.min_ngram)
+    match wanted.kind:
         case "none":
             return NoDrafter()
         case "ngram":
-            return NgramDrafter(
-                max_ngram=config.drafter.max_ngram, min_ngram=config.drafter.min_ngram
-            )
-        case "model":
-            return ModelDrafter(
-                runners[1],
-                max_len=context_limit(models[1]),
-                draft_vocab=vocab_size(models[1]),
-                target_vocab=vocab_size(models[0]),
-                max_step_tokens=config.max_step_tokens,
-            )
+            return lookup
+    model = ModelDrafter(
+        runners[1],
+        max_len=context_limit(models[1]),
+        draft_vocab=vocab_size(models[1]),
+        target_vocab=vocab_size(models[0]),
+        max_step_tokens=config.max_step_tokens,
+    )
+    if wanted.kind == "model":
+        return model
+    return CascadeDrafter(lookup, model, max_ngram=wanted.max_ngram)
 
 
 def _num_blocks(config: EngineConfig, loaded: list[LoadedModel]) -> int:

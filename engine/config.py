@@ -13,17 +13,17 @@ DtypeName = Literal["float32", "bfloat16", "float16"]
 class DrafterConfig:
     """Which drafter stands beside the target."""
 
-    kind: Literal["none", "ngram", "model"] = "ngram"
+    kind: Literal["none", "ngram", "model", "cascade"] = "ngram"
     model: Path | None = None
-    """Folder of the draft model (kind "model")."""
+    """Folder of the draft model (kinds "model" and "cascade")."""
     max_ngram: int = 3
     min_ngram: int = 2
-    """Longest and shortest run of last tokens that is looked up (kind "ngram")."""
+    """Longest and shortest run of last tokens that is looked up (kinds "ngram" and "cascade")."""
 
     def __post_init__(self) -> None:
-        if (self.kind == "model") != (self.model is not None):
+        if (self.kind in ("model", "cascade")) != (self.model is not None):
             raise ConfigError(
-                f"drafter.model must be given exactly when drafter.kind is 'model', "
+                f"drafter.model must be given exactly when drafter.kind is 'model' or 'cascade', "
                 f"got kind {self.kind!r} and model {self.model}"
             )
         if not 1 <= self.min_ngram <= self.max_ngram:

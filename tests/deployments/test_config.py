@@ -85,7 +85,7 @@ def test_whole_numbers_are_fine_where_fractions_are_allowed() -> None:
             "replicas.max_ongoing_requests must be above engine.max_num_seqs + "
             "engine.max_num_waiting (10), got 10",
         ),
-        ("drafter: {kind: magic}", "drafter.kind must be one of 'none', 'ngram' or 'model', got"),
+        ("drafter: {kind: magic}", "drafter.kind must be one of 'none', 'ngram', 'model' or 'cascade', got"),
         ("drafter: {kind: model}", "drafter.model must name the draft model"),
         ("drafter: {model: x}", "drafter.model is only for kind 'model', got 'x'"),
         ("drafter: {max_ngram: 1}", "drafter.min_ngram must be at most max_ngram (1), got 2"),

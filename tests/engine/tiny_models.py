@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.drafters.base import Drafter, NoDrafter
+from engine.drafters.cascade import CascadeDrafter
 from engine.drafters.model import ModelDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.executor import LocalExecutor
@@ -29,7 +30,9 @@ from engine.runner import EagerForward, ModelRunner
 from policy.table import SpeculationTable
 
 TargetName = Literal["full", "window"]
-DrafterName = Literal["none", "ngram", "itself", "perturbed", "smaller", "larger", "shorter"]
+DrafterName = Literal[
+    "none", "ngram", "itself", "perturbed", "cascade", "smaller", "larger", "shorter"
+]
 TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
 
@@ -172,14 +175,16 @@ def assemble(
 def _drafter(target: TargetName, name: DrafterName, config: EngineConfig) -> Drafter:
     if name == "none":
         return NoDrafter()
+    lookup = NgramDrafter(max_ngram=3, min_ngram=1)
     if name == "ngram":
-        return NgramDrafter(max_ngram=3, min_ngram=1)
+        return lookup
     assert config.num_blocks is not None
-    draft = _paged(target, name)
-    return ModelDrafter(
+    draft = _paged(target, "perturbed" if name == "cascade" else name)
+    model = ModelDrafter(
         draft.runner(config.num_blocks, config.block_size),
         max_len=context_limit(draft.model),
         draft_vocab=vocab_size(draft.model),
         target_vocab=VOCAB_SIZE,
         max_step_tokens=config.max_step_tokens,
     )
+    return CascadeDrafter(lookup, model, max_ngram=3) if name == "cascade" else model
