@@ -85,9 +85,12 @@ def test_whole_numbers_are_fine_where_fractions_are_allowed() -> None:
             "replicas.max_ongoing_requests must be above engine.max_num_seqs + "
             "engine.max_num_waiting (10), got 10",
         ),
-        ("drafter: {kind: magic}", "drafter.kind must be one of 'none', 'ngram', 'model' or 'cascade', got"),
+        (
+            "drafter: {kind: magic}",
+            "drafter.kind must be one of 'none', 'ngram', 'model' or 'cascade', got",
+        ),
         ("drafter: {kind: model}", "drafter.model must name the draft model"),
-        ("drafter: {model: x}", "drafter.model is only for kind 'model', got 'x'"),
+        ("drafter: {model: x}", "drafter.model is only for kinds 'model' and 'cascade', got 'x'"),
         ("drafter: {max_ngram: 1}", "drafter.min_ngram must be at most max_ngram (1), got 2"),
         ("policy: on", "policy must be off, {fixed: K} or {table: {batch: length, ...}}, got True"),
         ("policy: {fixed: 17}", "policy.fixed must be between 0 and 16, got 17"),
