@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
@@ -18,7 +19,8 @@ namespace product {
 
 constexpr int64_t kColumns = 16;
 constexpr int kMostRows = 6;              // of a tile: 12 sums, in a CPU with 16 registers
-constexpr int64_t kRowsAtOnce = 96;       // more rows than a core's cache holds are taken in turns
+constexpr int64_t kRowsAtOnce = 48;       // more rows than a core's cache holds are taken in turns
+constexpr int64_t kRowsPacked = 24;       // from so many on, laying them out anew pays
 constexpr int64_t kPrefetchBytes = 2048;  // ahead of what is read
 
 typedef float Floats __attribute__((vector_size(32), aligned(4), may_alias));
@@ -62,10 +64,10 @@ struct Operands {
   float* y;           // [rows, out]
 };
 
-template <typename Weights, int kRows, int kPanels>
-void tile(const Operands& all, int64_t row, int64_t panel) {
+// Of rows at `x`: one behind the other, or, if packed, their first inputs, their second ones, ...
+template <typename Weights, int kRows, int kPanels, bool kPacked = false>
+void tile(const Operands& all, const float* x, int64_t row, int64_t panel) {
   const int64_t in = all.in, stride = in * Weights::kLineBytes;
-  const float* x = all.x + row * in;
   const char* lines = all.panels + panel * stride;
   Floats sums[kRows][2 * kPanels] = {};
   for (int64_t k = 0; k < in; ++k) {
@@ -75,8 +77,10 @@ void tile(const Operands& all, int64_t row, int64_t panel) {
       __builtin_prefetch(line + kPrefetchBytes);
       Weights::read(line, weights[2 * p], weights[2 * p + 1]);
     }
-    for (int r = 0; r < kRows; ++r)
-      for (int c = 0; c < 2 * kPanels; ++c) sums[r][c] += x[r * in + k] * weights[c];
+    for (int r = 0; r < kRows; ++r) {
+      const float input = kPacked ? x[k * kRows + r] : x[r * in + k];
+      for (int c = 0; c < 2 * kPanels; ++c) sums[r][c] += input * weights[c];
+    }
   }
   const int64_t first = panel * kColumns;
   const int64_t count = std::min(kPanels * kColumns, all.out - first);
@@ -87,13 +91,14 @@ void tile(const Operands& all, int64_t row, int64_t panel) {
   }
 }
 
+// All panels of one tile's rows.
 template <typename Weights, int kRows>
-void tiles(const Operands& all, int64_t row, int64_t from, int64_t to) {
+void tiles(const Operands& all, int64_t from, int64_t to) {
   // Few sums each wait for the one before: two panels keep the CPU busy.
   constexpr int kPanels = kRows <= 2 ? 2 : 1;
   int64_t panel = from;
-  for (; panel + kPanels <= to; panel += kPanels) tile<Weights, kRows, kPanels>(all, row, panel);
-  for (; panel < to; ++panel) tile<Weights, kRows, 1>(all, row, panel);
+  for (; panel + kPanels <= to; panel += kPanels) tile<Weights, kRows, kPanels>(all, all.x, 0, panel);
+  for (; panel < to; ++panel) tile<Weights, kRows, 1>(all, all.x, 0, panel);
 }
 
 // Calls f with a constant of `rows`, which are one tile's.
@@ -109,27 +114,49 @@ void with_constant(int64_t rows, F f) {
   }
 }
 
+// Calls f with the first row of each tile of rows [first, end) and its height, a constant. The last
+// two tiles share what is left: a low one costs as much as one twice as high.
+template <typename F>
+void by_tile(int64_t first, int64_t end, F f) {
+  for (int64_t row = first; row < end;) {
+    const int64_t left = end - row;
+    const int64_t height = left >= 2 * kMostRows ? kMostRows
+                           : left > kMostRows    ? (left + 1) / 2
+                                                 : left;
+    with_constant(height, [&](auto rows) { f(row, rows); });
+    row += height;
+  }
+}
+
+template <typename Weights, bool kPacked>
+void multiply_some(const Operands& all, const float* x, int64_t first, int64_t end, int64_t panel) {
+  by_tile(first, end, [&](int64_t row, auto rows) {
+    tile<Weights, rows.value, 1, kPacked>(all, x + (row - first) * all.in, row, panel);
+  });
+}
+
 // The outputs of panels [from, to), for all rows.
 template <typename Weights>
 void multiply(const Operands& all, int64_t from, int64_t to) {
   if (all.rows <= kMostRows)
-    return with_constant(all.rows,
-                         [&](auto rows) { tiles<Weights, rows.value>(all, 0, from, to); });
+    return with_constant(all.rows, [&](auto rows) { tiles<Weights, rows.value>(all, from, to); });
+  std::vector<float> packed;
   for (int64_t first = 0; first < all.rows; first += kRowsAtOnce) {
     const int64_t end = std::min(first + kRowsAtOnce, all.rows);
-    for (int64_t panel = from; panel < to; ++panel) {
-      // The last two tiles share what is left: a low one costs as much as one twice as high.
-      for (int64_t row = first; row < end;) {
-        const int64_t left = end - row;
-        const int64_t height = left >= 2 * kMostRows ? kMostRows
-                               : left > kMostRows    ? (left + 1) / 2
-                                                     : left;
-        with_constant(height, [&](auto rows) {
-          tile<Weights, rows.value, 1>(all, row, panel);
-          row += rows.value;
-        });
-      }
+    const float* x = all.x + first * all.in;
+    if (end - first < kRowsPacked) {
+      for (int64_t panel = from; panel < to; ++panel)
+        multiply_some<Weights, false>(all, x, first, end, panel);
+      continue;
     }
+    packed.resize((end - first) * all.in);
+    by_tile(0, end - first, [&](int64_t row, auto rows) {
+      for (int64_t k = 0; k < all.in; ++k)
+        for (int64_t r = 0; r < rows.value; ++r)
+          packed[row * all.in + k * rows.value + r] = x[(row + r) * all.in + k];
+    });
+    for (int64_t panel = from; panel < to; ++panel)
+      multiply_some<Weights, true>(all, packed.data(), first, end, panel);
   }
 }
 

@@ -19,7 +19,7 @@ def test_a_product_is_that_of_the_weights_as_they_came(
     linear = nn.Linear(inputs, outputs, bias=bias).to(dtype)
     linear.weight.data[0, 0] = 6e-5  # what a narrow dtype may lose
     product = PanelProduct(linear.weight.detach(), linear.bias.detach() if bias else None)
-    for rows in (1, 2, 3, 4, 5, 6, 7, 12, 95, 101, 200):
+    for rows in (1, 2, 3, 4, 5, 6, 7, 12, 23, 24, 49, 101):
         x = torch.randn(rows, inputs)
         exact = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
         with torch.inference_mode():
