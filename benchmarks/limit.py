@@ -20,6 +20,7 @@ from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Goal, Spread, print_goals, write_json
 from benchmarks.roofline import model_cost, read_bandwidth
 from benchmarks.sampling import Oracle
+from benchmarks.settle import settle
 from deployments.models.store import resolve_model
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig
@@ -49,6 +50,7 @@ def main() -> None:
         compile_folder=args.compile_folder,
     )
     engine = build_engine(config, SpeculationTable(0, ()), drafter=oracle)
+    settle()
     texts = first_turns(DEFAULT_PROMPTS / "mt_bench_80.jsonl", 8)
     tokens = [token for p in chat_prompts(texts, load_tokenizer(folder)) for token in p]
     prompt = tuple(tokens[: CONTEXT - NEW_TOKENS // 2])

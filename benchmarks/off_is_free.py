@@ -20,6 +20,7 @@ from benchmarks.options import Options, parser
 from benchmarks.progress import measuring
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Goal, Spread, print_goals, write_json
+from benchmarks.settle import settle
 from deployments.models.store import resolve_model
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig
@@ -65,6 +66,7 @@ def main() -> None:
     texts = first_turns(DEFAULT_PROMPTS / "mt_bench_80.jsonl", max(batch_sizes))
     prompts = chat_prompts(texts, load_tokenizer(folder))
 
+    settle()
     rates: Rates = {}
     rng = random.Random(0)
     with measuring(console, len(batch_sizes) * (repeats + 1) * len(engines)) as begin:

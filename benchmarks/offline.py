@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from benchmarks.options import Options, parser
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Goal, Spread, print_goals, write_json
+from benchmarks.settle import settle
 from deployments.models.store import resolve_model
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig
@@ -50,6 +51,7 @@ def main() -> None:
         model=folder, drafter=drafter, dtype=args.dtype, compile_folder=args.compile_folder
     )
     engine = build_engine(config, SpeculationTable(0, ()))
+    settle()
     dtype = DTYPES[config.dtype]
     if computes_in_float32(dtype, torch.device("cpu")):
         dtype = torch.float32  # faster for transformers too

@@ -20,6 +20,7 @@ from rich.table import Table
 from benchmarks.options import Options, parser
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Goal, Spread, print_goals, write_json
+from benchmarks.settle import settle
 from deployments.models.store import resolve_model
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig
@@ -83,6 +84,7 @@ def main() -> None:
         compile_folder=args.compile_folder,
     )
     engine = build_engine(config, SpeculationTable(0, ()), drafter=oracle)
+    settle()
 
     shares: dict[str, list[dict[str, float]]] = {}
     first_tokens: dict[str, list[float]] = {"cold": [], "repeated": []}

@@ -25,6 +25,8 @@ from engine.runner import ModelRunner
 from engine.tokenizers import require_same_tokens
 from policy.table import SpeculationTable
 
+HUGE_PAGES_THREAD = "huge-pages"
+
 
 def _silent(_stage: str) -> None:
     pass
@@ -73,7 +75,7 @@ def build_engine(
     caches = _allocate(config, loaded, num_blocks)
     if config.compile_folder is not None and device.type == "cpu":
         # Moving takes from 5 to 20 s, which no start should wait for.
-        Thread(target=use_huge_pages, name="huge-pages", daemon=True).start()
+        Thread(target=use_huge_pages, name=HUGE_PAGES_THREAD, daemon=True).start()
     runners = [one.runner(cache) for one, cache in zip(loaded, caches, strict=True)]
     models = [one.model for one in loaded]
     limit = context_limit(models[0])
