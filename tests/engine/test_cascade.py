@@ -67,7 +67,7 @@ def test_matches_are_measured_while_the_model_drafts() -> None:
     for value in range(10, 60):
         talk.round((value, value + 100), [value, value + 100])
     talk.text += [1, 2, 3]
-    asked = []
+    asked: list[int] = []
     for _ in range(200):  # now the text repeats, and the model begins to fail
         came = talk.text[-3]
         talk.round((came, 99) if len(asked) < 40 else (99,), [came])
