@@ -19,7 +19,7 @@ from tests.serve.conftest import RunningApp, eventually
 from tests.serve.serve_process import ServeProcess
 
 PROMPTS = Path(os.environ.get("PACELINE_PROMPTS", DEFAULT_PROMPTS)) / "mt_bench_80.jsonl"
-NEW_TOKENS = 24
+NEW_TOKENS = 16
 CLIENTS = 8
 REFERENCE_BATCH = 16
 
