@@ -16,6 +16,7 @@ from engine.config import DtypeName
 from engine.kernels.compiled import CompiledForward
 from engine.kv_cache import KVCache, bytes_per_block
 from engine.loaded import LoadedModel
+from engine.memory import available_bytes
 from engine.model import context_limit
 from engine.runner import RunnerInput
 
@@ -49,7 +50,7 @@ class StepBench:
         self.cost = model_cost(folder)
         self.is_compiled = isinstance(loaded.forward, CompiledForward)
         limit = context_limit(loaded.model)
-        memory = MOST_OF_MEMORY * available_bytes()
+        memory = MOST_OF_MEMORY * available_bytes(device)
         block_bytes = bytes_per_block(loaded.layers, BLOCK_SIZE, loaded.kv_dtype)
         self.skipped: dict[Cell, str] = {}
         self.cells: list[Cell] = []
@@ -81,11 +82,3 @@ class StepBench:
         started = time.perf_counter()
         self._runner.forward(inputs)
         return time.perf_counter() - started
-
-
-def available_bytes() -> int:
-    """Memory that can be had without swapping."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo tells no MemAvailable")

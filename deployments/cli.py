@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from deployments.commands.chat import chat
+from deployments.commands.distill import distill
+from deployments.commands.draft import draft_app
 from deployments.commands.policy import policy_app
 from deployments.commands.serve import serve
 from deployments.models.commands import models_app
@@ -26,8 +28,10 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(chat)
+app.command()(distill)
 app.add_typer(models_app, name="models")
 app.add_typer(policy_app, name="policy")
+app.add_typer(draft_app, name="draft")
 
 
 def _show_version(wanted: bool) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from deployments.config_errors import describe_fault, load_yaml
 from deployments.models.cache import default_home
+from deployments.models.catalog import DRAFT
 from engine.config import DrafterConfig, DtypeName, EngineConfig
 from engine.errors import ConfigError
 from policy.choice import PolicyChoice, parse_choice
@@ -37,7 +38,7 @@ class Section(BaseModel):
 
 
 class DrafterSection(Section):
-    kind: Literal["none", "ngram", "model", "cascade"] = "ngram"
+    kind: Literal["auto", "none", "ngram", "model", "cascade"] = "auto"
     model: Annotated[str, Field(min_length=1)] | None = None
     max_ngram: int = Field(3, ge=1, le=16)
     min_ngram: int = Field(2, ge=1, le=16)
@@ -157,13 +158,15 @@ class AppConfig(Section):
 
     def with_models_found(self) -> "AppConfig":
         """The same with models as absolute folders. Raises ConfigError when one is missing."""
-        drafter = self.drafter
+        model, drafter = _folder("model", self.model), self.drafter
         if drafter.model is not None:
             folder = _folder("drafter.model", drafter.model)
             drafter = drafter.model_copy(update={"model": str(folder)})
+        elif drafter.kind == "auto":
+            drafter = drafter.model_copy(update=_own_draft(model))
         return self.model_copy(
             update={
-                "model": str(_folder("model", self.model)),
+                "model": str(model),
                 "served_model_name": self.model_name,
                 "drafter": drafter,
             }
@@ -173,7 +176,8 @@ class AppConfig(Section):
         """The engine's part, for the machine this runs on. Raises ConfigError (a missing model)."""
         found = self.with_models_found()
         engine, drafter = found.engine, found.drafter
-        device = _device(engine.device)
+        assert drafter.kind != "auto"
+        device = machine_device(engine.device, "engine.device")
         return EngineConfig(
             model=Path(found.model),
             drafter=DrafterConfig(
@@ -182,7 +186,7 @@ class AppConfig(Section):
                 max_ngram=drafter.max_ngram,
                 min_ngram=drafter.min_ngram,
             ),
-            dtype=_dtype(engine.dtype, device, Path(found.model)),
+            dtype=machine_dtype(engine.dtype, device, Path(found.model)),
             device=device,
             max_num_seqs=engine.max_num_seqs,
             max_num_waiting=engine.max_num_waiting,
@@ -222,19 +226,29 @@ def _folder(key: str, name: str) -> Path:
     return resolve_model(name, key=key).absolute()
 
 
-def _device(device: str) -> str:
+def _own_draft(model: Path) -> dict[str, str]:
+    """The drafter for a model about which nothing was said: the draft that lies in its folder."""
+    draft = model / DRAFT
+    if (draft / "config.json").is_file():
+        return {"kind": "cascade", "model": str(draft)}
+    return {"kind": "ngram"}
+
+
+def machine_device(device: str, key: str) -> str:
+    """What `auto` means here. Raises ConfigError, which `key` begins, where there is no such."""
     import torch
 
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("engine.device: 'cuda' was asked for, but torch sees no CUDA device here")
+        raise ConfigError(f"{key}: 'cuda' was asked for, but torch sees no CUDA device here")
     return device
 
 
-def _dtype(
+def machine_dtype(
     dtype: Literal["auto", "bfloat16", "float32", "float16"], device: str, model: Path
 ) -> DtypeName:
+    """What `auto` means for this model here."""
     if dtype != "auto":
         return dtype
     import torch

@@ -21,7 +21,7 @@ def adjusted(logits: Tensor, place: Place, mask: Tensor | None) -> Tensor:
     `mask` holds the tokens that the place's grammar allows: bool [vocab], None for any.
     """
     sampling, forbidden = place.sampling, _forbidden(place)
-    if not (sampling.has_penalties or sampling.logit_bias or forbidden):
+    if not changes_logits(place, forbidden):
         return logits if mask is None else _masked(logits.float(), mask)
     row = logits.to(torch.float32, copy=True)
     if sampling.has_penalties:
@@ -33,6 +33,14 @@ def adjusted(logits: Tensor, place: Place, mask: Tensor | None) -> Tensor:
         row = _masked(row, mask)
     _forbid(row, forbidden)
     return row
+
+
+def changes_logits(place: Place, forbidden: ReadOnly[int] | None = None) -> bool:
+    """Whether anything but a grammar changes the place's logits; `forbidden`, if it is known."""
+    sampling = place.sampling
+    if sampling.has_penalties or sampling.logit_bias:
+        return True
+    return bool(_forbidden(place) if forbidden is None else forbidden)
 
 
 def _masked(row: Tensor, mask: Tensor) -> Tensor:

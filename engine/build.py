@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread
 
 import torch
@@ -20,9 +21,11 @@ from engine.grammar import GrammarCompiler
 from engine.kernels.huge_pages import use_huge_pages
 from engine.kv_cache import KVCache, bytes_per_block
 from engine.loaded import LoadedModel
-from engine.model import context_limit, eos_token_ids, vocab_size
+from engine.memory import require_room_for
+from engine.model import DTYPES, context_limit, eos_token_ids, vocab_size
 from engine.runner import ModelRunner
 from engine.tokenizers import require_same_tokens
+from engine.vocabulary import read_vocabulary
 from policy.table import SpeculationTable
 
 HUGE_PAGES_THREAD = "huge-pages"
@@ -50,12 +53,17 @@ def build_engine(
     device = torch.device(config.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("engine.device is 'cuda' but no CUDA device is visible")
-    folders = [config.model]
+    folders: list[Path] = [config.model]
+    vocabularies: list[list[int] | None] = [None]
     if config.drafter.model is not None:
         folders.append(config.drafter.model)
+        vocabularies.append(read_vocabulary(config.drafter.model))
     report("checking architecture")
     for folder in folders:
         require_servable(folder, trust_remote_code=config.trust_remote_code)
+    require_room_for(
+        folders, DTYPES[config.dtype], device, trust_remote_code=config.trust_remote_code
+    )
     if config.drafter.model is not None:
         report("comparing tokenizers")
         require_same_tokens(config.model, config.drafter.model)
@@ -66,9 +74,10 @@ def build_engine(
             device,
             report,
             compile_folder=config.compile_folder,
+            vocabulary=vocabulary,
             trust_remote_code=config.trust_remote_code,
         )
-        for folder in folders
+        for folder, vocabulary in zip(folders, vocabularies, strict=True)
     ]
     report("allocating the KV cache")
     num_blocks = _num_blocks(config, loaded)
@@ -91,7 +100,7 @@ def build_engine(
     return Engine(
         config,
         executor=LocalExecutor(runners[0]),
-        drafter=drafter or _drafter(config, models, runners),
+        drafter=drafter or _drafter(config, models, runners, vocabularies[-1]),
         num_blocks=num_blocks,
         max_model_len=limit,
         vocab_size=vocab,
@@ -101,7 +110,12 @@ def build_engine(
     )
 
 
-def _drafter(config: EngineConfig, models: list[nn.Module], runners: list[ModelRunner]) -> Drafter:
+def _drafter(
+    config: EngineConfig,
+    models: list[nn.Module],
+    runners: list[ModelRunner],
+    vocabulary: list[int] | None,
+) -> Drafter:
     wanted = config.drafter
     lookup = NgramDrafter(max_ngram=wanted.max_ngram, min_ngram=wanted.min_ngram)
     match wanted.kind:
@@ -114,6 +128,7 @@ def _drafter(config: EngineConfig, models: list[nn.Module], runners: list[ModelR
         max_len=context_limit(models[1]),
         draft_vocab=vocab_size(models[1]),
         target_vocab=vocab_size(models[0]),
+        vocabulary=vocabulary,
         max_step_tokens=config.max_step_tokens,
     )
     if wanted.kind == "model":

@@ -1,7 +1,7 @@
 """A model with all that it takes to run, but a KV cache."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,9 +46,11 @@ class LoadedModel:
         report: Callable[[str], None],
         *,
         compile_folder: Path | None = None,
+        vocabulary: Sequence[int] | None = None,
         trust_remote_code: bool = False,
     ) -> "LoadedModel":
-        """`report` is told each stage as it begins.
+        """`report` is told each stage as it begins; `vocabulary`: the tokens whose logits are
+        wanted, in ascending order, None for all.
 
         Raises ConfigError for a model that can't be loaded or served.
         """
@@ -63,6 +65,7 @@ class LoadedModel:
             dtype,
             device,
             product_of=PanelProduct if has_operators else product_of,
+            vocabulary=vocabulary,
             trust_remote_code=trust_remote_code,
         )
         kv_dtype = torch.float32 if packed else dtype

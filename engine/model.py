@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from engine.errors import ConfigError
 from engine.kernels import linear
 from engine.kernels.products import ProductOf, product_of
 from engine.structure import text_config
+from engine.vocabulary import trim_head
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +52,13 @@ def load_model(
     device: torch.device,
     *,
     product_of: ProductOf = product_of,
+    vocabulary: Sequence[int] | None = None,
     trust_remote_code: bool = False,
 ) -> nn.Module:
     """The causal language model in `folder`, in eval mode, on `device`.
 
-    Where float32 arithmetic serves `dtype`, `product_of` packs its linear layers.
+    Where float32 arithmetic serves `dtype`, `product_of` packs its linear layers. `vocabulary`:
+    the tokens whose logits are wanted, in ascending order; None for all.
 
     Raises ConfigError, in one line, when the folder holds none that can be loaded.
     """
@@ -77,6 +81,11 @@ def load_model(
         raise ConfigError(f"model {folder}: weights are missing, among them {missing[0]}")
     if unused := sorted(info["unexpected_keys"]):
         logger.warning("%s: %d weights are not used, among them %s", folder, len(unused), unused[0])
+    if vocabulary is not None:
+        try:
+            trim_head(model, vocabulary)
+        except ConfigError as error:
+            raise ConfigError(f"model {folder}: {error}") from None
     model = model.to(device).eval().requires_grad_(False)
     if linear.computes_in_float32(dtype, device):
         linear.pack(model, product_of)

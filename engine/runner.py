@@ -68,7 +68,7 @@ class ModelRunner:
         self._forward = forward
         self._build_batch = build_batch
         self._cache = cache
-        self._device = device
+        self.device = device
         self.choose = choose
         """Turns logits into tokens."""
 
@@ -90,9 +90,9 @@ class ModelRunner:
         return self._forward(
             self._row(token_ids),
             self._row(positions),
-            torch.tensor(rows, dtype=torch.long, device=self._device),
-            self._build_batch(self._cache, spans, self._device),
+            torch.tensor(rows, dtype=torch.long, device=self.device),
+            self._build_batch(self._cache, spans, self.device),
         )
 
     def _row(self, values: list[int]) -> Tensor:
-        return torch.tensor([values], dtype=torch.long, device=self._device)
+        return torch.tensor([values], dtype=torch.long, device=self.device)

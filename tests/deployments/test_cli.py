@@ -22,12 +22,16 @@ def paceline(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_help_lists_every_command() -> None:
     done = paceline("--help")
     assert done.returncode == 0
-    for command in ("serve", "chat", "models", "policy"):
+    for command in ("serve", "chat", "distill", "draft", "models", "policy"):
         assert f"\n  {command} " in done.stdout
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "chat", "models", "models get", "models list", "models path", "policy set"]
+    "command",
+    [
+        *("serve", "chat", "models", "models get", "models list", "models path", "policy set"),
+        *("distill", "draft", "draft eval"),
+    ],
 )
 def test_every_command_has_help(command: str) -> None:
     done = paceline(*command.split(), "--help")

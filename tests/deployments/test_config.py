@@ -87,7 +87,7 @@ def test_whole_numbers_are_fine_where_fractions_are_allowed() -> None:
         ),
         (
             "drafter: {kind: magic}",
-            "drafter.kind must be one of 'none', 'ngram', 'model' or 'cascade', got",
+            "drafter.kind must be one of 'auto', 'none', 'ngram', 'model' or 'cascade', got",
         ),
         ("drafter: {kind: model}", "drafter.model must name the draft model"),
         ("drafter: {model: x}", "drafter.model is only for kinds 'model' and 'cascade', got 'x'"),
@@ -165,6 +165,19 @@ def test_a_model_folder_has_the_name_of_where_it_leads(
         assert (found.model, found.model_name) == (str(model), "tinymodel")
     assert parse_config({"model": "~/link"}, "args").model_name == "link"
     assert parse_config({"model": "org/name"}, "args").model_name == "org/name"
+
+
+def test_a_draft_in_the_models_folder_is_used_unless_told_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    values = {"model": str(tmp_path)}
+    assert parse_config(values, "args").engine_config().drafter.kind == "ngram"
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "config.json").write_text("{}")
+    found = parse_config(values, "args").engine_config().drafter
+    assert (found.kind, found.model) == ("cascade", draft)
+    plain = {**values, "drafter": {"kind": "none"}}
+    assert parse_config(plain, "args").engine_config().drafter.kind == "none"
 
 
 def test_a_replica_takes_more_requests_than_its_engine() -> None:

@@ -31,7 +31,7 @@ from policy.table import SpeculationTable
 
 TargetName = Literal["full", "window"]
 DrafterName = Literal[
-    "none", "ngram", "itself", "perturbed", "cascade", "smaller", "larger", "shorter"
+    "none", "ngram", "itself", "perturbed", "cascade", "smaller", "larger", "shorter", "trimmed"
 ]
 TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 DRAFTERS: tuple[DrafterName, ...] = get_args(DrafterName)
@@ -43,6 +43,8 @@ VOCAB_SIZE = 104
 """Five rows more than the tokenizer has tokens."""
 CONTEXT = 64
 SHORTER_CONTEXT = 24
+TRIMMED = [token for token in range(VOCAB_SIZE) if token % 3]
+"""All that the "trimmed" draft, which is the target otherwise, can say."""
 CPU = torch.device("cpu")
 
 
@@ -138,7 +140,8 @@ class _Paged:
 
 @cache
 def _paged(target: TargetName, draft: DrafterName) -> _Paged:
-    model = load_model(_folder(target, draft), torch.float32, CPU)
+    vocabulary = TRIMMED if draft == "trimmed" else None
+    model = load_model(_folder(target, draft), torch.float32, CPU, vocabulary=vocabulary)
     return _Paged(model, probe(model, torch.float32, CPU))
 
 
@@ -185,6 +188,7 @@ def _drafter(target: TargetName, name: DrafterName, config: EngineConfig) -> Dra
         max_len=context_limit(draft.model),
         draft_vocab=vocab_size(draft.model),
         target_vocab=VOCAB_SIZE,
+        vocabulary=TRIMMED if name == "trimmed" else None,
         max_step_tokens=config.max_step_tokens,
     )
     return CascadeDrafter(lookup, model, max_ngram=3) if name == "cascade" else model

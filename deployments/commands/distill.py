@@ -1,0 +1,190 @@
+"""`paceline distill`: a draft model for any target, from the target's own words."""
+
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from engine.distill.shares import Share
+    from engine.distill.training import Step
+
+INTERRUPTED = 130
+_LINE_EVERY_S = 30.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def distill(
+    target: Annotated[
+        str, typer.Option(help="Model to draft for: a name, a folder or a hub name.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to make.")],
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(help='JSONL with "turns" (a chat) or "prompt" (a text to go on with).'),
+    ] = None,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="A text that the target is asked about.")
+    ] = None,
+    layers: Annotated[
+        str, typer.Option(help="How many of the target's layers, or which: 2, or 0,29.")
+    ] = "2",
+    vocabulary: Annotated[
+        int, typer.Option(help="Tokens that the draft may propose: those the target says most.")
+    ] = 8192,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="For all of it; without it, until all prompts are learned from."),
+    ] = None,
+    labels: Annotated[
+        Literal["soft", "hard"],
+        typer.Option(help="Learn the target's whole distribution, or its likeliest token."),
+    ] = "soft",
+    epochs: Annotated[int, typer.Option(help="How often each answer is learned from.")] = 3,
+    max_answer: Annotated[int, typer.Option(help="Tokens of an answer at most.")] = 256,
+    width: Annotated[int, typer.Option(help="Prompts that are answered at once.")] = 64,
+    seed: Annotated[int, typer.Option(help="Of the order in which answers are learned from.")] = 0,
+    dtype: Annotated[
+        Literal["auto", "bfloat16", "float32", "float16"], typer.Option(help="Of the target.")
+    ] = "auto",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")
+    ] = "auto",
+    compile_forward: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Compile the target's forward on a CPU.")
+    ] = True,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+) -> None:
+    """Make a small draft model for a target, on this machine.
+
+    The target answers the prompts, and a few of its own layers, between its own embedding and
+    head, learn to say the same. Ctrl-C stops; the same command goes on.
+    """
+    from deployments.config import machine_device, machine_dtype
+    from deployments.models.cache import default_home
+    from deployments.models.store import resolve_model
+    from engine.distill.config import DistillationConfig, Interrupted
+    from engine.distill.distillation import distil
+    from engine.distill.training import TrainingSettings
+    from engine.errors import ConfigError
+
+    folder = resolve_model(target, key="--target").absolute()
+    num_layers, chosen = _layers(layers)
+    config = DistillationConfig(
+        target=folder,
+        out=out.expanduser(),
+        prompts=tuple(prompts or ()),
+        texts=tuple(text or ()),
+        layers=chosen,
+        num_layers=num_layers,
+        vocabulary=vocabulary,
+        minutes=minutes,
+        max_answer=max_answer,
+        width=width,
+        device=(where := machine_device(device, "--device")),
+        dtype=machine_dtype(dtype, where, folder),
+        compile_folder=default_home() / "compiled" if compile_forward else None,
+        trust_remote_code=trust_remote_code,
+        training=TrainingSettings(epochs=epochs, hard=labels == "hard", seed=seed),
+    )
+    with _Terminal() as watcher:
+        try:
+            done = distil(config, watcher)
+        except Interrupted:
+            watcher.say("Stopped. The same command goes on from here.")
+            raise typer.Exit(INTERRUPTED) from None
+        except OSError as error:
+            raise ConfigError(
+                f"--out {out}: can't be written: {error.strerror or error}"
+            ) from error
+    typer.echo(
+        f"{done.folder} is ready. On held-out prompts its likeliest token was the target's at "
+        f"{done.acceptance} places.\n"
+        f"What it gains: paceline draft eval --target {target} --draft {out} --prompts ..."
+    )
+
+
+def _layers(text: str) -> tuple[int, tuple[int, ...] | None]:
+    """How many layers, and which.
+
+    >>> _layers("2"), _layers("0,29")
+    ((2, None), (2, (0, 29)))
+    """
+    from engine.errors import ConfigError
+
+    try:
+        numbers = tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"--layers must be a number or numbers with commas between, got {text!r}"
+        ) from None
+    return (numbers[0], None) if len(numbers) == 1 else (len(numbers), numbers)
+
+
+class _Terminal:
+    """Watches a distillation for a person: bars in a terminal, lines now and then in a log."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from deployments.stop_signals import StopSignals
+
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[more]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._told_s = 0.0
+        self._signals = StopSignals(
+            lambda _: self.say("Stopping after this step; what is done is kept.")
+        )
+
+    def __enter__(self) -> "_Terminal":
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._signals.listen()
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def stopped(self) -> bool:
+        return self._signals.requested
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+    def stage(self, text: str) -> None:
+        self.say(f"{text} ...")
+
+    def asking(self, done: int, total: int, num_labels: int) -> None:
+        self._show("asking the target", done / total, f"{num_labels:,} tokens")
+
+    def training(self, step: "Step", acceptance: "Share | None") -> None:
+        held_out = "" if acceptance is None else f", held-out acceptance {acceptance.value:.1%}"
+        self._show("training", step.progress, f"step {step.number}, loss {step.loss:.3f}{held_out}")
+
+    def _show(self, what: str, share: float, more: str) -> None:
+        if self._console.is_terminal:
+            if what not in self._tasks:
+                self._tasks[what] = self._bar.add_task(what, total=1.0, more="")
+            self._bar.update(self._tasks[what], completed=share, more=more)
+        elif time.monotonic() - self._told_s >= _LINE_EVERY_S:
+            self._told_s = time.monotonic()
+            self.say(f"{what}: {share:.0%}, {more}")
