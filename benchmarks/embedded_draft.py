@@ -32,6 +32,7 @@ from engine.request import Request, SamplingParams
 from policy.table import SpeculationTable, fixed_rungs
 
 NEW_TOKENS = 64
+ANSWER_TOKENS = 128
 LEAST_GAIN = {CHAT: 1.15, REWRITING: 1.4}
 LEAST_ACCEPTANCE = 0.42
 MOST_OF_A_STEP = 0.08
@@ -136,7 +137,7 @@ def _acceptance(engine: Engine, prompts: Sequence[Sequence[int]]) -> Share:
     right = tried = 0
     for first in range(0, len(prompts), _ACCEPTANCE_BATCH):
         batch = prompts[first : first + _ACCEPTANCE_BATCH]
-        window = decoding.run(batch, 1, NEW_TOKENS).window
+        window = decoding.answer(batch, 1, ANSWER_TOKENS)
         right += window.accepted_by_position[0]
         tried += window.drafted_by_position[0]
     return Share(right, tried)

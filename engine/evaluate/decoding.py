@@ -47,7 +47,7 @@ class Decoding:
         self._draft(0)
         # None may end while it is timed: those that come first decode while others are read.
         spare = len(prompts) + sum(map(len, prompts)) // 64 + 3 * MAX_DRAFT_LEN
-        asked = self._add(prompts, new_tokens + spare)
+        asked = self._add(prompts, new_tokens + spare, ignore_eos=True)
         for _ in range(spare):
             if engine.status().num_decoding == len(prompts):
                 break
@@ -73,10 +73,23 @@ class Decoding:
             engine.abort(request_id)
         return Decoded(steps, seconds, window)
 
+    def answer(
+        self, prompts: Sequence[Sequence[int]], draft_len: int, max_tokens: int
+    ) -> StatsWindow:
+        """What drafts did while all prompts were answered, each up to its own EOS."""
+        self._draft(draft_len)
+        self._engine.drain_stats()
+        self._add(prompts, max_tokens, ignore_eos=False)
+        while self._engine.has_work:
+            self._engine.step()
+        return self._engine.drain_stats()
+
     def _draft(self, draft_len: int) -> None:
         self._engine.set_table(SpeculationTable(next(self._versions), fixed_rungs(draft_len)))
 
-    def _add(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[str]:
+    def _add(
+        self, prompts: Sequence[Sequence[int]], max_tokens: int, *, ignore_eos: bool
+    ) -> list[str]:
         asked = []
         for prompt in prompts:
             number = next(self._numbers)
@@ -84,7 +97,7 @@ class Decoding:
                 max_tokens=max_tokens,
                 temperature=self._temperature,
                 seed=number,
-                ignore_eos=True,
+                ignore_eos=ignore_eos,
             )
             room = max(1, self._engine.max_model_len - max_tokens - 1)
             self._engine.add(Request(f"{number}", tuple(prompt[:room]), sampling))

@@ -111,8 +111,8 @@ def _acceptance(
     drafted, accepted = [0] * longest, [0] * longest
     for at in range(0, len(prompts), ACCEPTANCE_BATCH):
         report(f"acceptance, prompt {at + 1} of {len(prompts)}")
-        window = decoding.run(prompts[at : at + ACCEPTANCE_BATCH], longest, new_tokens).window
-        rounds += window.rounds
+        window = decoding.answer(prompts[at : at + ACCEPTANCE_BATCH], longest, new_tokens)
+        rounds += window.drafted_by_position[0] if window.drafted_by_position else 0
         for position, times in enumerate(window.drafted_by_position):
             drafted[position] += times
         for position, times in enumerate(window.accepted_by_position):

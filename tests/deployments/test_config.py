@@ -167,17 +167,17 @@ def test_a_model_folder_has_the_name_of_where_it_leads(
     assert parse_config({"model": "org/name"}, "args").model_name == "org/name"
 
 
-def test_a_draft_in_the_models_folder_is_used_unless_told_otherwise(tmp_path: Path) -> None:
+def test_auto_takes_the_draft_in_the_models_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    values = {"model": str(tmp_path)}
+    values = {"model": str(tmp_path), "drafter": {"kind": "auto"}}
     assert parse_config(values, "args").engine_config().drafter.kind == "ngram"
     draft = tmp_path / "draft"
     draft.mkdir()
     (draft / "config.json").write_text("{}")
     found = parse_config(values, "args").engine_config().drafter
     assert (found.kind, found.model) == ("cascade", draft)
-    plain = {**values, "drafter": {"kind": "none"}}
-    assert parse_config(plain, "args").engine_config().drafter.kind == "none"
+    plain = {"model": str(tmp_path)}
+    assert parse_config(plain, "args").engine_config().drafter.kind == "ngram"
 
 
 def test_a_replica_takes_more_requests_than_its_engine() -> None:
