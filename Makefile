@@ -76,6 +76,6 @@ $(STAMP): pyproject.toml constraints.txt
 	fi
 	@echo "Installing the pinned packages into $(VENV): about 2 GB and several minutes, once."
 	@touch $(INSTALLING)
-	$(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@rm $(INSTALLING)
 	@printf '%s\n' '$(CURDIR)' > $@
