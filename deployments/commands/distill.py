@@ -148,9 +148,9 @@ class _Terminal:
         )
         self._tasks: dict[str, TaskID] = {}
         self._told_s = 0.0
-        self._signals = StopSignals(
-            lambda _: self.say("Stopping after this step; what is done is kept.")
-        )
+        # Said below: a handler that writes may interrupt us in the middle of writing.
+        self._signals = StopSignals(lambda _: None)
+        self._has_told_stop = False
 
     def __enter__(self) -> "_Terminal":
         self._before = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -165,6 +165,9 @@ class _Terminal:
 
     @property
     def stopped(self) -> bool:
+        if self._signals.requested and not self._has_told_stop:
+            self._has_told_stop = True
+            self.say("Stopping after this step; what is done is kept.")
         return self._signals.requested
 
     def say(self, text: str) -> None:
