@@ -24,10 +24,12 @@ class Acceptance:
     rounds: int
 
     def tokens_per_round(self, draft_len: int) -> float:
-        """What a round of such drafts emits on average. Positions of which too little is known
-        count as never kept."""
-        kept = [share.right / self.rounds for share in self.by_position[:draft_len]]
-        return 1.0 + sum(kept)
+        """What a round emits on average, those that the drafter has nothing for included. A draft
+        that the answer's end cut short says nothing of the positions behind."""
+        if not self.by_position or not self.rounds:
+            return 1.0
+        has_draft = self.by_position[0].tried / self.rounds
+        return 1.0 + has_draft * sum(share.value for share in self.by_position[:draft_len])
 
 
 @dataclass(slots=True)
@@ -111,8 +113,9 @@ def _acceptance(
     drafted, accepted = [0] * longest, [0] * longest
     for at in range(0, len(prompts), ACCEPTANCE_BATCH):
         report(f"acceptance, prompt {at + 1} of {len(prompts)}")
-        window = decoding.answer(prompts[at : at + ACCEPTANCE_BATCH], longest, new_tokens)
-        rounds += window.drafted_by_position[0] if window.drafted_by_position else 0
+        batch = prompts[at : at + ACCEPTANCE_BATCH]
+        window = decoding.answer(batch, longest, new_tokens)
+        rounds += window.rounds - len(batch)  # a prompt's first token comes without a draft
         for position, times in enumerate(window.drafted_by_position):
             drafted[position] += times
         for position, times in enumerate(window.accepted_by_position):

@@ -76,7 +76,7 @@ def test_from_prompts_to_a_judged_draft(target: Path, prompts: Path, tmp_path: P
     assert told["complete"]
     assert [batch["batch_size"] for batch in told["batches"]] == [1, 2]
     first, second = told["acceptance_by_position"]
-    assert first["tried"] == told["rounds"] >= second["tried"] > 0
+    assert told["rounds"] >= first["tried"] >= second["tried"] > 0
     assert first["right"] >= second["right"]
     assert all(len(batch["measured"]) == 3 for batch in told["batches"])
     assert picture.read_bytes().startswith(b"\x89PNG")
