@@ -1,6 +1,5 @@
 """`paceline draft eval`: what a drafter is worth for a target, measured on this machine."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -110,7 +109,9 @@ def evaluate_draft(
     }
     _print(evaluation, document)
     if json_file is not None:
-        _write(json_file, document)
+        from engine.distill.work import write_json
+
+        write_json(json_file, document)
     if plot is not None:
         from engine.evaluate.plot import plot_evaluation
 
@@ -253,12 +254,3 @@ def _print(evaluation: "Evaluation", document: dict[str, Any]) -> None:
             f"{median(batch.measured):.2f} ({low:.2f} to {high:.2f})",
         )
     console.print(gains)
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(json.dumps(document, indent=1) + "\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
