@@ -1,8 +1,9 @@
 """What the draft that comes with a model gains: tokens/s by draft length against length 0.
 
-One engine with its default drafter decodes the same prompts at every length, in turns; prefill is
-included, and prompts differ from repeat to repeat. The share of a draft step is of the target's
-step at one sequence, both as the engine counts them; acceptance is of the draft model alone.
+One engine with a cascade of n-grams and the draft decodes the same prompts at every length, in
+turns; prefill is included, and prompts differ from repeat to repeat. The share of a draft step is
+of the target's step at one sequence, both as the engine counts them; acceptance is of the draft
+model alone.
 """
 
 import time
@@ -27,6 +28,7 @@ from engine.core import Engine
 from engine.distill.shares import Share
 from engine.drafters.cascade import CascadeDrafter
 from engine.evaluate.decoding import Decoding
+from engine.evaluate.draft import ACCEPTANCE_BATCH
 from engine.model import load_tokenizer
 from engine.request import Request, SamplingParams
 from policy.table import SpeculationTable, fixed_rungs
@@ -36,7 +38,6 @@ ANSWER_TOKENS = 128
 LEAST_GAIN = {CHAT: 1.15, REWRITING: 1.4}
 LEAST_ACCEPTANCE = 0.42
 MOST_OF_A_STEP = 0.08
-_ACCEPTANCE_BATCH = 8
 _STEP_DRAFT_LEN = 4
 Rates = dict[tuple[str, int, int], list[float]]
 """Tokens/s by workload, batch size and draft length, one for each repeat."""
@@ -135,8 +136,8 @@ def _acceptance(engine: Engine, prompts: Sequence[Sequence[int]]) -> Share:
     """Of the first drafted token, over the greedy answers."""
     decoding = Decoding(engine)
     right = tried = 0
-    for first in range(0, len(prompts), _ACCEPTANCE_BATCH):
-        batch = prompts[first : first + _ACCEPTANCE_BATCH]
+    for first in range(0, len(prompts), ACCEPTANCE_BATCH):
+        batch = prompts[first : first + ACCEPTANCE_BATCH]
         window = decoding.answer(batch, 1, ANSWER_TOKENS)
         right += window.accepted_by_position[0]
         tried += window.drafted_by_position[0]

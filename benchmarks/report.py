@@ -1,6 +1,5 @@
 """What every benchmark shares: where it ran, how a spread is told, goals, and the JSON file."""
 
-import json
 import os
 import platform
 import statistics
@@ -14,6 +13,8 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+
+from engine import files
 
 PACKAGES = ("torch", "transformers", "ray", "deepspeed", "paceline")
 
@@ -71,9 +72,7 @@ def print_goals(console: Console, goals: Sequence[Goal]) -> None:
 def write_json(path: Path, results: dict[str, Any], goals: Sequence[Goal]) -> None:
     """Atomically, so that an interrupted run leaves the last good file."""
     document = {"environment": environment(), **results, "goals": [asdict(g) for g in goals]}
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n")
-    partial.replace(path)
+    files.write_json(path, document, indent=1)
 
 
 def _cpu_model() -> str:

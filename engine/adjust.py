@@ -21,7 +21,7 @@ def adjusted(logits: Tensor, place: Place, mask: Tensor | None) -> Tensor:
     `mask` holds the tokens that the place's grammar allows: bool [vocab], None for any.
     """
     sampling, forbidden = place.sampling, _forbidden(place)
-    if not changes_logits(place, forbidden):
+    if not (sampling.has_penalties or sampling.logit_bias or forbidden):
         return logits if mask is None else _masked(logits.float(), mask)
     row = logits.to(torch.float32, copy=True)
     if sampling.has_penalties:
@@ -35,12 +35,15 @@ def adjusted(logits: Tensor, place: Place, mask: Tensor | None) -> Tensor:
     return row
 
 
-def changes_logits(place: Place, forbidden: ReadOnly[int] | None = None) -> bool:
-    """Whether anything but a grammar changes the place's logits; `forbidden`, if it is known."""
+def may_change_logits(place: Place) -> bool:
+    """Whether anything but a grammar may change the place's logits."""
     sampling = place.sampling
-    if sampling.has_penalties or sampling.logit_bias:
-        return True
-    return bool(_forbidden(place) if forbidden is None else forbidden)
+    return bool(
+        sampling.has_penalties
+        or sampling.logit_bias
+        or sampling.bad_words
+        or place.num_output < sampling.min_tokens
+    )
 
 
 def _masked(row: Tensor, mask: Tensor) -> Tensor:

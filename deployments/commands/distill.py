@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from deployments.commands.options import Compile, Device, Dtype
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
@@ -48,15 +50,9 @@ def distill(
     max_answer: Annotated[int, typer.Option(help="Tokens of an answer at most.")] = 256,
     width: Annotated[int, typer.Option(help="Prompts that are answered at once.")] = 64,
     seed: Annotated[int, typer.Option(help="Of the order in which answers are learned from.")] = 0,
-    dtype: Annotated[
-        Literal["auto", "bfloat16", "float32", "float16"], typer.Option(help="Of the target.")
-    ] = "auto",
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")
-    ] = "auto",
-    compile_forward: Annotated[
-        bool, typer.Option("--compile/--no-compile", help="Compile the target's forward on a CPU.")
-    ] = True,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    compile_forward: Compile = True,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
@@ -75,14 +71,12 @@ def distill(
     from engine.errors import ConfigError
 
     folder = resolve_model(target, key="--target").absolute()
-    num_layers, chosen = _layers(layers)
     config = DistillationConfig(
         target=folder,
         out=out.expanduser(),
         prompts=tuple(prompts or ()),
         texts=tuple(text or ()),
-        layers=chosen,
-        num_layers=num_layers,
+        layers=_layers(layers),
         vocabulary=vocabulary,
         minutes=minutes,
         max_answer=max_answer,
@@ -110,11 +104,11 @@ def distill(
     )
 
 
-def _layers(text: str) -> tuple[int, tuple[int, ...] | None]:
-    """How many layers, and which.
+def _layers(text: str) -> int | tuple[int, ...]:
+    """How many layers, or which.
 
     >>> _layers("2"), _layers("0,29")
-    ((2, None), (2, (0, 29)))
+    (2, (0, 29))
     """
     from engine.errors import ConfigError
 
@@ -124,7 +118,7 @@ def _layers(text: str) -> tuple[int, tuple[int, ...] | None]:
         raise ConfigError(
             f"--layers must be a number or numbers with commas between, got {text!r}"
         ) from None
-    return (numbers[0], None) if len(numbers) == 1 else (len(numbers), numbers)
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 class _Terminal:
@@ -179,9 +173,9 @@ class _Terminal:
     def asking(self, done: int, total: int, num_labels: int) -> None:
         self._show("asking the target", done / total, f"{num_labels:,} tokens")
 
-    def training(self, step: "Step", acceptance: "Share | None") -> None:
-        held_out = "" if acceptance is None else f", held-out acceptance {acceptance.value:.1%}"
-        self._show("training", step.progress, f"step {step.number}, loss {step.loss:.3f}{held_out}")
+    def training(self, step: "Step", acceptance: "Share") -> None:
+        told = f"loss {step.loss:.3f}, held-out acceptance {acceptance.value:.1%}"
+        self._show("training", step.progress, f"step {step.number}, {told}")
 
     def _show(self, what: str, share: float, more: str) -> None:
         if self._console.is_terminal:

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from deployments.commands.options import Compile, Device, Dtype
+
 if TYPE_CHECKING:
-    from engine.core import Engine
+    from engine.config import EngineConfig
     from engine.evaluate.draft import Evaluation
 
 draft_app = typer.Typer(help="Judge draft models.", no_args_is_help=True)
@@ -36,15 +38,9 @@ def evaluate_draft(
     new_tokens: Annotated[int, typer.Option(min=8, help="Tokens of each answer.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,
     max_prompts: Annotated[int, typer.Option(min=1, help="Of all files together.")] = 160,
-    dtype: Annotated[
-        Literal["auto", "bfloat16", "float32", "float16"], typer.Option(help="Of both models.")
-    ] = "auto",
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")
-    ] = "auto",
-    compile_forward: Annotated[
-        bool, typer.Option("--compile/--no-compile", help="Compile the forwards on a CPU.")
-    ] = True,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    compile_forward: Compile = True,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the results here.")
     ] = None,
@@ -58,14 +54,11 @@ def evaluate_draft(
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from deployments.models.cache import default_home
+    from engine.build import build_engine
     from engine.errors import ConfigError
-    from engine.evaluate.draft import (
-        ACCEPTANCE_BATCH,
-        Acceptance,
-        Evaluation,
-        evaluate,
-        num_runs,
-    )
+    from engine.evaluate.draft import ACCEPTANCE_BATCH, Evaluation, evaluate, num_runs
+    from policy.table import SpeculationTable
 
     sizes = _numbers(batch_sizes, "--batch-sizes", 1, 1024)
     wanted = [0, *_numbers(lengths, "--lengths", 1, 16)]
@@ -73,10 +66,22 @@ def evaluate_draft(
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(f"{path}: there is no folder {path.absolute().parent}")
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    config = _config(target, draft, drafter, max(ACCEPTANCE_BATCH, *sizes), dtype, device)
-    texts = _prompts(prompts, config["model"], max_prompts)
-    engine = _engine(config, console, compile_forward=compile_forward)
-    evaluation = Evaluation(Acceptance((), 0))
+    config = _config(
+        target,
+        draft,
+        drafter,
+        dtype,
+        device,
+        max_num_seqs=max(ACCEPTANCE_BATCH, *sizes),
+        compile_folder=default_home() / "compiled" if compile_forward else None,
+    )
+    texts = _prompts(prompts, config.model, max_prompts)
+    engine = build_engine(
+        config,
+        SpeculationTable(0, ()),
+        lambda stage: console.print(f"{stage} ...", markup=False),
+    )
+    evaluation = Evaluation()
     columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(TextColumn("{task.fields[now]:<32}"), *columns, console=console) as bar:
         task = bar.add_task("measuring", total=num_runs(len(texts), sizes, wanted), now="")
@@ -93,14 +98,14 @@ def evaluate_draft(
                 new_tokens=new_tokens,
                 temperature=temperature,
                 report=report,
-                evaluation=evaluation,
+                result=evaluation,
             )
         except KeyboardInterrupt:
             console.print("Stopped; what was measured so far follows.")
     document = {
-        "target": config["model"].name,
-        "drafter": config["kind"],
-        "draft": None if config["draft"] is None else config["draft"].name,
+        "target": config.model.name,
+        "drafter": config.drafter.kind,
+        "draft": None if config.drafter.model is None else config.drafter.model.name,
         "prompts": [path.name for path in prompts],
         "num_prompts": len(texts),
         "new_tokens": new_tokens,
@@ -109,9 +114,9 @@ def evaluate_draft(
     }
     _print(evaluation, document)
     if json_file is not None:
-        from engine.distill.work import write_json
+        from engine.files import write_json
 
-        write_json(json_file, document)
+        write_json(json_file, document, indent=1)
     if plot is not None:
         from engine.evaluate.plot import plot_evaluation
 
@@ -122,13 +127,15 @@ def _config(
     target: str,
     draft: str | None,
     drafter: Literal["ngram", "model", "cascade"] | None,
-    num_seqs: int,
-    dtype: Literal["auto", "bfloat16", "float32", "float16"],
-    device: Literal["auto", "cpu", "cuda"],
-) -> dict[str, Any]:
+    dtype: Dtype,
+    device: Device,
+    **sizes: Any,
+) -> "EngineConfig":
     from deployments.config import machine_device, machine_dtype
     from deployments.models.store import resolve_model
+    from engine.config import DrafterConfig, EngineConfig
     from engine.errors import ConfigError
+    from policy.table import MAX_DRAFT_LEN
 
     kind = drafter or ("ngram" if draft is None else "model")
     if (kind == "ngram") != (draft is None):
@@ -138,34 +145,14 @@ def _config(
         )
     model = resolve_model(target, key="--target")
     where = machine_device(device, "--device")
-    return {
-        "model": model,
-        "kind": kind,
-        "draft": None if draft is None else resolve_model(draft, key="--draft"),
-        "num_seqs": num_seqs,
-        "device": where,
-        "dtype": machine_dtype(dtype, where, model),
-    }
-
-
-def _engine(config: dict[str, Any], console: Any, *, compile_forward: bool) -> "Engine":
-    from deployments.models.cache import default_home
-    from engine.build import build_engine
-    from engine.config import DrafterConfig, EngineConfig
-    from policy.table import MAX_DRAFT_LEN, SpeculationTable
-
-    return build_engine(
-        EngineConfig(
-            model=config["model"],
-            drafter=DrafterConfig(kind=config["kind"], model=config["draft"]),
-            dtype=config["dtype"],
-            device=config["device"],
-            max_num_seqs=config["num_seqs"],
-            max_draft_len=MAX_DRAFT_LEN,
-            compile_folder=default_home() / "compiled" if compile_forward else None,
-        ),
-        SpeculationTable(0, ()),
-        lambda stage: console.print(f"{stage} ...", markup=False),
+    folder = None if draft is None else resolve_model(draft, key="--draft")
+    return EngineConfig(
+        model=model,
+        drafter=DrafterConfig(kind=kind, model=folder),
+        dtype=machine_dtype(dtype, where, model),
+        device=where,
+        max_draft_len=MAX_DRAFT_LEN,
+        **sizes,
     )
 
 

@@ -16,9 +16,10 @@ from filelock import FileLock, Timeout
 
 from deployments.models.build import build_embedded
 from deployments.models.catalog import EmbeddedModel
-from deployments.models.manifest import files_of, find_damage, sync_folder, write_manifest
+from deployments.models.manifest import files_of, find_damage, write_manifest
 from deployments.models.progress import Progress, Silent
 from engine.errors import ConfigError
+from engine.files import sync
 from policy.quoting import SHOWN_PATH_CHARACTERS, shown
 
 Build = Callable[[EmbeddedModel, Path, Path, Progress], None]
@@ -98,7 +99,7 @@ class ModelCache:
             if folder.exists():
                 folder.rename(scratch / "damaged")
             ready.rename(folder)
-            sync_folder(self._models)
+            sync(self._models)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

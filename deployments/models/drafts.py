@@ -11,20 +11,16 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from engine.distill.folder import ABOUT, TOKENIZER_FILES
 from engine.errors import ConfigError
+from engine.vocabulary import FILE as VOCABULARY
 
 PACKED = "own.safetensors"
 _WEIGHTS = "model.safetensors"
 _SHARED = "shared_with_target"
 """Key of the packed file's metadata: names of the tensors that are the target's."""
-_OWN_FILES = ("config.json", "draft_vocabulary.json", "distillation.json")
-_TARGET_FILES = (
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-)
+_OWN_FILES = ("config.json", VOCABULARY, ABOUT)
+_TARGET_FILES = ("generation_config.json", *TOKENIZER_FILES)
 
 
 def pack_draft(draft: Path, target: Path, out: Path) -> None:

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
+
+from engine.files import sync
 
 MANIFEST = "paceline.json"
 
@@ -15,7 +16,7 @@ def write_manifest(folder: Path, source: str, source_sha256: str) -> None:
     """List the files of `folder` in its manifest, and bring all of them safely to the disk."""
     files = {}
     for path in files_of(folder):
-        _sync(path)
+        sync(path)
         name = path.relative_to(folder).as_posix()
         files[name] = {"size_bytes": path.stat().st_size, "sha256": sha256_of(path)}
     manifest = {
@@ -25,9 +26,9 @@ def write_manifest(folder: Path, source: str, source_sha256: str) -> None:
         "files": files,
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    _sync(folder / MANIFEST)
+    sync(folder / MANIFEST)
     for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
-        sync_folder(path)
+        sync(path)
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -68,17 +69,3 @@ def sha256_of(path: Path) -> str:
     """Checksum of the file's contents, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the folder's list of names to the disk, so that a rename survives a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

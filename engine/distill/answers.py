@@ -69,12 +69,12 @@ class Interviewer:
                 prompt = self._tokenizer.encode(text)
             case Running(token_ids):
                 prompt = list(token_ids[: self._engine.max_model_len - 1])
-        self._submit(_Asked(source, index, prompt, len(prompt)))
+        start = 1 if isinstance(source, Running) else len(prompt)
+        self._submit(_Asked(source, index, prompt, start))
 
     def _submit(self, asked: _Asked) -> bool:
+        """False for what is too long to be answered."""
         is_running = isinstance(asked.source, Running)
-        if is_running:
-            asked.start = 1
         room = self._engine.max_model_len - len(asked.tokens)
         if room < 1:
             return False

@@ -22,9 +22,8 @@ class DistillationConfig:
     """Folder to make."""
     prompts: tuple[Path, ...] = ()
     texts: tuple[Path, ...] = ()
-    layers: tuple[int, ...] | None = None
-    """Which of the target's; None: `num_layers` of them, spread."""
-    num_layers: int = 2
+    layers: int | tuple[int, ...] = 2
+    """Which of the target's, or how many of them, spread."""
     vocabulary: int = 8192
     """Tokens that the draft may propose: those that the target says most."""
     minutes: float | None = None
@@ -45,7 +44,7 @@ class DistillationConfig:
         if not self.prompts and not self.texts:
             raise ConfigError("--prompts or --text must name at least one file, got none")
         for name, value, least in (
-            ("--layers", self.num_layers, 1),
+            ("--layers", self.layers if isinstance(self.layers, int) else len(self.layers), 1),
             ("--vocabulary", self.vocabulary, 2),
             ("--max-answer", self.max_answer, 1),
             ("--width", self.width, 1),
@@ -78,7 +77,7 @@ class Watcher(Protocol):
     def asking(self, done: int, total: int, num_labels: int) -> None:
         """So many sources of so many are done, and so many places are known."""
 
-    def training(self, step: Step, acceptance: Share | None) -> None:
+    def training(self, step: Step, acceptance: Share) -> None:
         """A step of the training, and the last held-out acceptance."""
 
     @property

@@ -59,7 +59,7 @@ def _plan(config: DistillationConfig, num_sources: int) -> dict[str, Any]:
         "target": str(config.target.absolute()),
         "sources": [_checksum(path) for path in (*config.prompts, *config.texts)],
         "num_sources": num_sources,
-        "layers": list(config.layers or ()) or config.num_layers,
+        "layers": config.layers if isinstance(config.layers, int) else list(config.layers),
         "vocabulary": config.vocabulary,
         "max_answer": config.max_answer,
         "training": dataclasses.asdict(config.training),

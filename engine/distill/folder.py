@@ -11,16 +11,18 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from engine.errors import ConfigError
+from engine.files import sync
 from engine.vocabulary import FILE, vocabulary_text
 
 ABOUT = "distillation.json"
-_TOKENIZER_FILES = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
     "added_tokens.json",
 )
+"""Those that a folder may have."""
 
 
 def require_new(out: Path) -> None:
@@ -50,7 +52,7 @@ def write_draft(
             draft.save_pretrained(ready)
         except SafetensorError as error:  # a full disk, for one
             raise OSError(str(error)) from error
-        for name in _TOKENIZER_FILES:
+        for name in TOKENIZER_FILES:
             if (target / name).is_file():
                 shutil.copyfile(target / name, ready / name)
         if vocabulary is not None:
@@ -59,16 +61,8 @@ def write_draft(
         if plot is not None:
             shutil.copyfile(plot, ready / plot.name)
         for path in [*ready.iterdir(), ready]:
-            _sync(path)
+            sync(path)
         ready.rename(out)
-        _sync(out.absolute().parent)
+        sync(out.absolute().parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -27,8 +27,8 @@ from engine.distill.plot import Point, plot_training
 from engine.distill.samples import Sample
 from engine.distill.shares import Share
 from engine.distill.training import Step, Trainer, TrainingSettings, matches
-from engine.distill.work import write_json
 from engine.errors import ConfigError
+from engine.files import write_json
 from engine.memory import require_room_for
 from engine.model import vocab_size
 from engine.vocabulary import trim_head
@@ -185,10 +185,13 @@ def _cut(config: DistillationConfig) -> tuple[PreTrainedModel, list[int]]:
     except Exception as error:
         raise ConfigError(f"--target {config.target}: {first_line(error)}") from error
     depth = int(target.config.get_text_config().num_hidden_layers)
-    layers = list(config.layers or ()) or spread(depth, min(config.num_layers, depth))
-    if config.layers is None and config.num_layers > depth:
+    if isinstance(config.layers, tuple):
+        layers = list(config.layers)
+    elif config.layers <= depth:
+        layers = spread(depth, config.layers)
+    else:
         raise ConfigError(
-            f"--layers must be at most {depth}, all the target has, got {config.num_layers}"
+            f"--layers must be at most {depth}, all the target has, got {config.layers}"
         )
     if len(set(layers)) < len(layers) or not all(0 <= layer < depth for layer in layers):
         raise ConfigError(f"--layers must be different ones from 0 to {depth - 1}, got {layers}")

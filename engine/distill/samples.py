@@ -1,6 +1,5 @@
 """What a draft learns from: texts, and how likely the target held their tokens and others."""
 
-import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ConfigError
+from engine.files import replacing
 
 NUM_TOP = 16
 """Likeliest tokens kept of each of the target's distributions."""
@@ -60,15 +60,8 @@ class SampleStore:
             "top_ids": np.concatenate([s.top_ids for s in samples]).astype(np.int32),
             "top_logprobs": np.concatenate([s.top_logprobs for s in samples]).astype(np.float16),
         }
-        partial = self._folder / ".partial.npz"
-        try:
-            with partial.open("wb") as file:
-                np.savez(file, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self._folder / f"samples-{number:05}.npz")
-        finally:
-            partial.unlink(missing_ok=True)
+        with replacing(self._folder / f"samples-{number:05}.npz") as file:
+            np.savez(file, **arrays)
 
     def __iter__(self) -> Iterator[Sample]:
         """Raises ConfigError for a file that can't be read."""

@@ -35,9 +35,7 @@ class Share:
 
     def __str__(self) -> str:
         low, high = self.interval
-        return f"{self.value:.1%} ({100 * low:.1f} to {100 * high:.1f}, of {self.tried})".replace(
-            "%", " %", 1
-        )
+        return f"{100 * self.value:.1f} % ({100 * low:.1f} to {100 * high:.1f}, of {self.tried})"
 
     def as_json(self) -> dict[str, float | int]:
         low, high = self.interval

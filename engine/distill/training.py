@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -18,6 +17,7 @@ from engine.distill.batches import Batch, batches
 from engine.distill.cut import trained_parameters
 from engine.distill.samples import Sample
 from engine.errors import ConfigError
+from engine.files import replacing
 from engine.kernels.linear import computes_in_float32
 
 _WARM_UP = 0.03
@@ -126,7 +126,6 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Atomically. Raises OSError when the disk is full."""
-        partial = path.with_name(f".{path.name}.partial")
         state = {
             "weights": {name: p.detach() for name, p in self._parameters.items()},
             "optimizer": self._optimizer.state_dict(),
@@ -134,15 +133,10 @@ class Trainer:
             "spent_s": self._spent_s,
         }
         try:
-            with partial.open("wb") as file:
+            with replacing(path) as file:
                 torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
         except RuntimeError as error:  # torch's word for a disk that is full
             raise OSError(str(error).splitlines()[0]) from error
-        finally:
-            partial.unlink(missing_ok=True)
 
     def restore(self, path: Path) -> None:
         """Go on where `save` was called. Raises ConfigError for a file that can't be read."""

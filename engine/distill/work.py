@@ -1,7 +1,6 @@
 """The folder of a distillation under way: what it is one of, and whose it is."""
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from engine.errors import ConfigError
+from engine.files import write_json
 
 
 @contextmanager
@@ -54,16 +54,3 @@ class Spent:
     def add(self, seconds: float) -> None:
         self.seconds += seconds
         write_json(self._path, {"seconds": self.seconds})
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Atomically."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("w") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

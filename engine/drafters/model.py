@@ -5,7 +5,7 @@ from collections.abc import Sequence as ReadOnly
 import torch
 from torch import Tensor
 
-from engine.adjust import adjusted, changes_logits
+from engine.adjust import adjusted, may_change_logits
 from engine.errors import GrammarError
 from engine.place import Place
 from engine.plan import NO_DRAFT, Draft, SeqSlice
@@ -104,7 +104,7 @@ class ModelDrafter:
         if self._vocabulary is not None:
             logits = logits[:, : len(self._vocabulary)]
             if not any(
-                mask is not None or changes_logits(place) or not place.sampling.is_greedy
+                mask is not None or may_change_logits(place) or not place.sampling.is_greedy
                 for mask, place in zip(masks, places, strict=True)
             ):
                 chosen: list[int] = self._vocabulary[logits.argmax(dim=1)].tolist()

@@ -49,7 +49,7 @@ class BatchResult:
 
 @dataclass(slots=True)
 class Evaluation:
-    acceptance: Acceptance
+    acceptance: Acceptance = Acceptance((), 0)
     batches: list[BatchResult] = field(default_factory=list)
     complete: bool = False
 
@@ -68,17 +68,15 @@ def evaluate(
     new_tokens: int,
     temperature: float,
     report: Report,
-    evaluation: Evaluation | None = None,
-) -> Evaluation:
-    """Measure the engine's drafter. `lengths` holds 0; `report` is told each run as it begins.
+    result: Evaluation,
+) -> None:
+    """Measure the engine's drafter. `lengths` holds 0; `report` is told each run as it begins, and
+    `result` holds what is measured so far.
 
     What is projected comes from cost measured on other runs than those that measure it.
     """
     decoding = Decoding(engine, temperature=temperature)
-    report("acceptance")
-    longest = max(lengths)
-    result = evaluation or Evaluation(Acceptance((), 0))
-    result.acceptance = _acceptance(decoding, prompts, longest, new_tokens, report)
+    result.acceptance = _acceptance(decoding, prompts, max(lengths), new_tokens, report)
     for batch_size in batch_sizes:
         batch = BatchResult(batch_size)
         result.batches.append(batch)
@@ -103,7 +101,6 @@ def evaluate(
                 speeds[length] = decoding.run(some, length, new_tokens).tokens_per_second
             batch.measured.append(speeds[batch.best] / speeds[0])
     result.complete = True
-    return result
 
 
 def _acceptance(

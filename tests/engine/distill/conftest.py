@@ -19,7 +19,7 @@ class Watching:
         self.stages: list[str] = []
         self.asked: list[tuple[int, int, int]] = []
         self.steps: list[Step] = []
-        self.acceptances: list[Share | None] = []
+        self.acceptances: list[Share] = []
         self._stop_asking_at = stop_asking_at
         self._stop_training_at = stop_training_at
 
@@ -29,7 +29,7 @@ class Watching:
     def asking(self, done: int, total: int, num_labels: int) -> None:
         self.asked.append((done, total, num_labels))
 
-    def training(self, step: Step, acceptance: Share | None) -> None:
+    def training(self, step: Step, acceptance: Share) -> None:
         self.steps.append(step)
         self.acceptances.append(acceptance)
 
@@ -71,7 +71,6 @@ def config(deep: Path, prompts: Path, tmp_path: Path) -> DistillationConfig:
         out=tmp_path / "draft",
         prompts=(prompts,),
         layers=(0, 1),
-        num_layers=2,
         vocabulary=320,
         max_answer=40,
         width=16,

@@ -234,7 +234,7 @@ def test_a_target_that_does_not_fit_is_refused_before_it_is_loaded(
         ({"prompts": ()}, "--prompts or --text must name at least one file"),
         ({"vocabulary": 1}, "--vocabulary must be at least 2, got 1"),
         ({"minutes": 0.0}, "--minutes must be above 0"),
-        ({"num_layers": 0}, "--layers must be at least 1, got 0"),
+        ({"layers": 0}, "--layers must be at least 1, got 0"),
     ],
 )
 def test_bad_values_are_named(
@@ -245,15 +245,15 @@ def test_bad_values_are_named(
 
 
 @pytest.mark.parametrize(
-    ("layers", "num_layers", "message"),
+    ("layers", "message"),
     [
-        (None, 9, "--layers must be at most 4"),
-        ((0, 4), 2, "--layers must be different ones from 0 to 3"),
-        ((1, 1), 2, "--layers must be different ones from 0 to 3"),
+        (9, "--layers must be at most 4"),
+        ((0, 4), "--layers must be different ones from 0 to 3"),
+        ((1, 1), "--layers must be different ones from 0 to 3"),
     ],
 )
 def test_layers_must_be_the_targets(
-    layers: tuple[int, ...] | None, num_layers: int, message: str, quick: DistillationConfig
+    layers: int | tuple[int, ...], message: str, quick: DistillationConfig
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        learning._cut(dataclasses.replace(quick, layers=layers, num_layers=num_layers))
+        learning._cut(dataclasses.replace(quick, layers=layers))

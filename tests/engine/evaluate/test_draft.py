@@ -3,7 +3,7 @@
 from engine.core import Engine
 from engine.distill.shares import Share
 from engine.evaluate.decoding import Decoding
-from engine.evaluate.draft import Acceptance, BatchResult, _speed, evaluate, num_runs
+from engine.evaluate.draft import Acceptance, BatchResult, Evaluation, _speed, evaluate, num_runs
 from tests.engine.quick import PROMPTS, quick_engine
 
 TEXTS = [PROMPTS["short"], PROMPTS["repeating"], (9, 3, 30), (44, 45, 46, 47)]
@@ -25,7 +25,8 @@ def test_a_batch_is_decoded_whole() -> None:
 def test_an_evaluation_tells_what_drafts_are_worth() -> None:
     engine: Engine = quick_engine("itself", 0)
     reported: list[str] = []
-    found = evaluate(
+    found = Evaluation()
+    evaluate(
         engine,
         TEXTS,
         batch_sizes=(1, 2),
@@ -33,6 +34,7 @@ def test_an_evaluation_tells_what_drafts_are_worth() -> None:
         new_tokens=8,
         temperature=0.0,
         report=reported.append,
+        result=found,
     )
     assert found.complete
     assert [share.value for share in found.acceptance.by_position] == [1.0, 1.0, 1.0]
