@@ -32,6 +32,9 @@ def distill(
     text: Annotated[
         list[Path] | None, typer.Option(help="A text that the target is asked about.")
     ] = None,
+    own_prompts: Annotated[
+        int, typer.Option(help="How many prompts the target writes itself.")
+    ] = 0,
     layers: Annotated[
         str, typer.Option(help="How many of the target's layers, or which: 2, or 0,29.")
     ] = "2",
@@ -76,6 +79,7 @@ def distill(
         out=out.expanduser(),
         prompts=tuple(prompts or ()),
         texts=tuple(text or ()),
+        own_prompts=own_prompts,
         layers=_layers(layers),
         vocabulary=vocabulary,
         minutes=minutes,

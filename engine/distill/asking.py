@@ -66,8 +66,9 @@ def ask(
     kept = {is_held_out(sample.source, len(sources)) for sample in samples}
     if kept != {True, False}:
         raise ConfigError(
-            f"--minutes {config.minutes}: {len(done)} of {len(sources)} prompts were answered, "
-            f"too few to learn from some and test on others"
+            f"{len({sample.source for sample in samples})} of {len(sources)} prompts were answered"
+            f"{'' if config.minutes is None else f' in the half of --minutes {config.minutes:g}'}, "
+            "too few to learn from some and test on others"
         )
     return samples
 

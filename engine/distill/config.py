@@ -22,6 +22,8 @@ class DistillationConfig:
     """Folder to make."""
     prompts: tuple[Path, ...] = ()
     texts: tuple[Path, ...] = ()
+    own_prompts: int = 0
+    """How many the target writes itself."""
     layers: int | tuple[int, ...] = 2
     """Which of the target's, or how many of them, spread."""
     vocabulary: int = 8192
@@ -41,10 +43,13 @@ class DistillationConfig:
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
     def __post_init__(self) -> None:
-        if not self.prompts and not self.texts:
-            raise ConfigError("--prompts or --text must name at least one file, got none")
+        if not self.prompts and not self.texts and self.own_prompts == 0:
+            raise ConfigError(
+                "--prompts or --text must name at least one file, or --own-prompts be above 0"
+            )
         for name, value, least in (
             ("--layers", self.layers if isinstance(self.layers, int) else len(self.layers), 1),
+            ("--own-prompts", self.own_prompts, 0),
             ("--vocabulary", self.vocabulary, 2),
             ("--max-answer", self.max_answer, 1),
             ("--width", self.width, 1),

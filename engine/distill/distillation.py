@@ -14,7 +14,7 @@ from engine.distill.asking import ask
 from engine.distill.config import DistillationConfig, Distilled, Watcher
 from engine.distill.folder import require_new
 from engine.distill.learning import learn
-from engine.distill.sources import Source, read_prompts, read_text
+from engine.distill.sources import Own, Source, read_prompts, read_text
 from engine.distill.work import only_process, require_same
 from engine.errors import ConfigError
 from engine.model import load_tokenizer
@@ -45,10 +45,11 @@ def _sources(config: DistillationConfig) -> list[Source]:
         sources += read_prompts(path)
     for path in config.texts:
         sources += read_text(path, tokenizer, _PIECE_TOKENS)
+    sources += [Own()] * config.own_prompts
     if len(sources) < 2:
         raise ConfigError(
-            f"--prompts and --text hold {len(sources)} prompt; at least 2 are needed, of which one "
-            "is not learned from"
+            f"--prompts, --text and --own-prompts give {len(sources)} prompt; at least 2 are "
+            "needed, of which one is not learned from"
         )
     return sources
 

@@ -10,6 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.errors import ConfigError
 
+_USERS_WORDS = "what a user says"
+
 
 @dataclass(frozen=True, slots=True)
 class Chat:
@@ -32,7 +34,14 @@ class Running:
     token_ids: tuple[int, ...]
 
 
-Source = Chat | Opening | Running
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A user's turn that the target writes itself, and then answers: a chat model that is given a
+    chat up to where the user speaks writes what users say (Xu et al. 2024, "Magpie",
+    arXiv 2406.08464). A model without a chat template writes a text from its beginning."""
+
+
+Source = Chat | Opening | Running | Own
 
 
 def read_prompts(path: Path) -> list[Chat | Opening]:
@@ -85,6 +94,25 @@ def prompt_ids(
     ]
     chat = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return list(tokenizer.encode(str(chat), add_special_tokens=False))
+
+
+def own_prompt_ids(tokenizer: PreTrainedTokenizerFast) -> list[int]:
+    """What a target is given to write an `Own` prompt: a chat up to the user's first word, or what
+    a text begins with. Raises ConfigError when neither is known."""
+    if tokenizer.chat_template is not None:
+        chat = tokenizer.apply_chat_template(
+            [{"role": "user", "content": _USERS_WORDS}], tokenize=False
+        )
+        before, found, _ = str(chat).partition(_USERS_WORDS)
+        if found and before:
+            return list(tokenizer.encode(before, add_special_tokens=False))
+    beginnings = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    for token_id in beginnings:
+        if token_id is not None:
+            return [int(token_id)]
+    raise ConfigError(
+        "--own-prompts: the target has neither a chat template nor a token that texts begin with"
+    )
 
 
 def _read(path: Path, option: str) -> str:

@@ -13,17 +13,20 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig
 from engine.distill import learning
+from engine.distill.answers import Interviewer
 from engine.distill.config import DistillationConfig, Interrupted
 from engine.distill.distillation import distil
-from engine.distill.samples import SampleStore
-from engine.distill.sources import prompt_ids
+from engine.distill.samples import NUM_TOP, SampleStore
+from engine.distill.sources import Own, own_prompt_ids, prompt_ids
 from engine.errors import ConfigError
 from engine.evaluate.decoding import Decoding
 from engine.model import load_tokenizer
+from engine.request import FinishReason, Request, TokenDelta, TokenLogprobs
 from engine.vocabulary import read_vocabulary
 from policy.table import SpeculationTable
 from tests.engine.distill.conftest import Watching
 from tests.engine.families import save
+from tests.tiny_tokenizer import END_OF_TURN
 
 
 def acceptance(target: Path, draft: Path) -> float:
@@ -107,6 +110,86 @@ def test_running_text_is_learned_from_too(quick: DistillationConfig, tmp_path: P
     text.write_text("The quick brown fox jumps over the lazy dog. " * 200)
     done = distil(dataclasses.replace(quick, prompts=(), texts=(text,)), Watching())
     assert done.num_labels > 500
+
+
+class Scripted:
+    """An engine whose answers are known beforehand, a request a step."""
+
+    max_model_len = 256
+
+    def __init__(self, *answers: tuple[list[int], bool]) -> None:
+        """Tokens, and whether the last one is a stop token."""
+        self.asked: list[Request] = []
+        self._answers = list(answers)
+
+    def add(self, request: Request) -> None:
+        self.asked.append(request)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._answers)
+
+    def step(self) -> list[TokenDelta]:
+        tokens, stopped = self._answers.pop(0)
+        request = self.asked[-1]
+        logprobs = [
+            TokenLogprobs(token, 0.0, 0, ((token, 0.0),) * NUM_TOP)
+            for token in tokens
+            if request.sampling.logprobs
+        ]
+        reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+        return [
+            TokenDelta(
+                request.request_id,
+                tuple(tokens),
+                reason,
+                logprobs=tuple(logprobs),
+                ends_with_stop_token=stopped,
+            )
+        ]
+
+
+def test_a_target_answers_the_prompts_it_writes(deep: Path) -> None:
+    tokenizer = load_tokenizer(deep)
+    (end,) = tokenizer.encode(END_OF_TURN, add_special_tokens=False)
+    written = tokenizer.encode("Why is the sky blue?", add_special_tokens=False)
+    answer = tokenizer.encode("It is not.", add_special_tokens=False)
+    engine = Scripted(([*written, end], True), ([*answer, end], True))
+    interviewer = Interviewer(engine, tokenizer, max_tokens=40, width=1)  # type: ignore[arg-type]
+    (sample,) = [one for some in interviewer.samples([(7, Own())]) for one in some]
+    asked = prompt_ids(["Why is the sky blue?"], (), tokenizer)
+    assert list(engine.asked[0].prompt_token_ids) == own_prompt_ids(tokenizer)
+    assert asked[: len(engine.asked[0].prompt_token_ids)] == own_prompt_ids(tokenizer)
+    assert list(engine.asked[1].prompt_token_ids) == asked
+    assert sample.source == 7
+    assert sample.tokens.tolist() == [*asked, *answer, end]
+    assert sample.start == len(asked)
+
+
+def test_what_has_no_end_is_no_users_turn(deep: Path) -> None:
+    engine = Scripted(([20, 21, 22], False), ([], True))
+    interviewer = Interviewer(engine, load_tokenizer(deep), max_tokens=40, width=1)  # type: ignore[arg-type]
+    assert not [one for some in interviewer.samples([(0, Own()), (1, Own())]) for one in some]
+    assert len(engine.asked) == 2
+
+
+def test_own_prompts_that_come_to_nothing_are_too_few(quick: DistillationConfig) -> None:
+    """This target never says the token that ends a user's turn."""
+    with pytest.raises(ConfigError, match="0 of 24 prompts were answered, too few to learn from"):
+        distil(dataclasses.replace(quick, prompts=(), own_prompts=24), Watching())
+
+
+def test_a_target_without_chat_template_writes_texts(
+    quick: DistillationConfig, tmp_path: Path
+) -> None:
+    target = tmp_path / "plain"
+    shutil.copytree(quick.target, target)
+    (target / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer = json.loads((target / "tokenizer_config.json").read_text())
+    tokenizer.pop("chat_template", None)
+    (target / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    done = distil(dataclasses.replace(quick, target=target, prompts=(), own_prompts=24), Watching())
+    assert done.num_labels > 200
 
 
 def test_an_interrupted_distillation_ends_as_a_whole_one(
