@@ -10,11 +10,11 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from engine.errors import PacelineError
-from policy.board import Publication
+from policy.board import Introduction, Publication
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
 
@@ -30,7 +30,9 @@ class PolicyClient(Protocol):
 
     async def newer_than(self, replica_id: str, held: Publication) -> Publication | None: ...
 
-    async def observe(self, replica_id: str, window: StatsWindow) -> None: ...
+    async def introduce(self, replica_id: str, said: Introduction) -> None: ...
+
+    async def observe(self, replica_id: str, window: StatsWindow) -> dict[str, Any] | None: ...
 
     async def note_stage(self, replica_id: str, stage: str) -> None: ...
 
@@ -67,13 +69,20 @@ class PolicyChannel:
         apply: Callable[[SpeculationTable], None],
         drain_stats: Callable[[], StatsWindow],
         timings: ChannelTimings = ChannelTimings(),
+        *,
+        introduction: Introduction | None = None,
+        keep: Callable[[dict[str, Any]], None] = lambda learned: None,
     ) -> None:
+        """`introduction`: what an actor is told first; `keep`: takes what actors have learned, for
+        the next start of a replica of this kind."""
         self._replica_id = replica_id
         self._held = initial
         self._connect = connect
         self._apply = apply
         self._drain_stats = drain_stats
         self._timings = timings
+        self._introduction = introduction
+        self._keep = keep
         self._client: PolicyClient | None = None
         self._stage = ""
         self._unsent = StatsWindow()
@@ -144,17 +153,25 @@ class PolicyChannel:
             try:
                 async with asyncio.timeout(self._timings.answer_s):
                     await client.note_stage(self._replica_id, self._stage)
-                    await client.observe(self._replica_id, window)
+                    learned = await client.observe(self._replica_id, window)
             except Exception:  # counts are kept for the next actor
                 window.merge(self._unsent)
                 self._unsent = window
                 continue
             self._reported_version = version
             self._heard_at_s = time.monotonic()
+            if learned is not None:
+                if self._introduction is not None:
+                    self._introduction = replace(self._introduction, learned=learned)
+                self._keep(learned)
 
     async def _connected(self) -> PolicyClient:
         if self._client is None:
-            self._client = await self._connect()
+            client = await self._connect()
+            if self._introduction is not None:
+                async with asyncio.timeout(self._timings.answer_s):
+                    await client.introduce(self._replica_id, self._introduction)
+            self._client = client
             self._reported_version = None
             self._report_due.set()
         return self._client

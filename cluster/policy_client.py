@@ -8,7 +8,7 @@ from ray import serve
 from ray.exceptions import RayError
 
 from cluster.policy_channel import PolicyActorLost
-from policy.board import Publication
+from policy.board import Introduction, Publication
 from policy.stats import StatsWindow
 
 POLICY_ACTOR: Final = "policy"
@@ -50,8 +50,15 @@ class RayPolicyClient:
         newer: Publication | None = await self._handle.newer_than.remote(replica_id, held)
         return newer
 
-    async def observe(self, replica_id: str, window: StatsWindow) -> None:
-        await self._handle.observe.remote(replica_id, window)
+    async def introduce(self, replica_id: str, said: Introduction) -> None:
+        await self._handle.introduce.remote(replica_id, said)
+
+    async def may_calibrate(self, replica_id: str, said: Introduction) -> bool:
+        return bool(await self._handle.may_calibrate.remote(replica_id, said))
+
+    async def observe(self, replica_id: str, window: StatsWindow) -> dict[str, Any] | None:
+        learned: dict[str, Any] | None = await self._handle.observe.remote(replica_id, window)
+        return learned
 
     async def note_stage(self, replica_id: str, stage: str) -> None:
         await self._handle.note_stage.remote(replica_id, stage)
@@ -67,6 +74,10 @@ class RayPolicyClient:
     async def describe(self) -> dict[str, Any]:
         """Table, replicas and history. Raises PolicyActorLost."""
         return await self._ask("describe")
+
+    async def explain(self, batch_size: int) -> dict[str, Any]:
+        """Why a batch size has its draft length. Raises PolicyActorLost."""
+        return await self._ask("explain", batch_size)
 
     async def _ask(self, method: str, *arguments: object) -> dict[str, Any]:
         try:

@@ -19,11 +19,28 @@ from deployments.service import GenerationService
 from deployments.sse import ClientGone, EventStream, unless_disconnected
 from deployments.validation import ModelNotFound, plain_name
 from engine.errors import RequestError
+from policy.table import UNBOUNDED_BATCH_SIZE
 
 _POLICY_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["policy"],
-    "examples": [{"policy": "off"}, {"policy": {"fixed": 4}}, {"policy": {"table": {"8": 2}}}],
+    "examples": [
+        {"policy": "adaptive"},
+        {"policy": "off"},
+        {"policy": {"fixed": 4}},
+        {"policy": {"table": {"8": 2}}},
+    ],
+}
+
+_BATCH_SIZE_PARAMETER: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "batch_size",
+            "in": "query",
+            "required": True,
+            "schema": {"type": "integer", "minimum": 1},
+        }
+    ]
 }
 
 
@@ -35,6 +52,9 @@ class PolicyPort(Protocol):
 
     async def set(self, policy: object) -> dict[str, Any]:
         """Publish a policy; returns what `get` does. Raises RequestError if it is not one."""
+
+    async def explain(self, batch_size: int) -> dict[str, Any]:
+        """Why that many sequences are drafted for as they are: words under "text"."""
 
     def heard_s_ago(self) -> float | None:
         """Seconds since the policy actor confirmed the table in force; None: never yet."""
@@ -105,7 +125,27 @@ def create_api(
             raise RequestError("policy", "policy is required")
         return await get_policy().set(body["policy"])
 
+    @app.get("/policy/explain", openapi_extra=_BATCH_SIZE_PARAMETER)
+    async def explain_policy(request: Request) -> dict[str, Any]:
+        return await get_policy().explain(_batch_size(request.query_params.get("batch_size")))
+
     return app
+
+
+def _batch_size(value: str | None) -> int:
+    """Of a query string. Raises RequestError."""
+    if value is None:
+        raise RequestError("batch_size", "batch_size is required")
+    digits = value if value.isascii() and value.isdigit() else "0"
+    # Cut: int() refuses some thousand digits, and no batch size allowed has as many as these.
+    number = int(digits.lstrip("0")[: len(str(UNBOUNDED_BATCH_SIZE)) + 1] or "0")
+    if not 1 <= number <= UNBOUNDED_BATCH_SIZE:
+        raise RequestError(
+            "batch_size",
+            f"batch_size must be a whole number from 1 to {UNBOUNDED_BATCH_SIZE}, got "
+            f"{show(value)}",
+        )
+    return number
 
 
 async def _answer(request: Request, service: GenerationService, job: Job) -> Response:

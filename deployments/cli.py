@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from deployments.commands.calibrate import calibrate
 from deployments.commands.chat import chat
 from deployments.commands.distill import distill
 from deployments.commands.draft import draft_app
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(chat)
 app.command()(distill)
+app.command()(calibrate)
 app.add_typer(models_app, name="models")
 app.add_typer(policy_app, name="policy")
 app.add_typer(draft_app, name="draft")

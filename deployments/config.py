@@ -148,13 +148,10 @@ class AppConfig(Section):
 
     @property
     def initial_policy(self) -> PolicyChoice:
-        """The configured policy; without one, short drafts while little else is running."""
+        """The configured policy; without one, adaptive where anything can be drafted."""
         if self.policy is not None:
             return self.policy
-        longest = self.max_draft_len
-        if longest == 0:
-            return parse_choice("off")
-        return parse_choice({"table": {1: min(4, longest), 2: min(2, longest)}})
+        return parse_choice("adaptive" if self.max_draft_len else "off")
 
     def with_models_found(self) -> "AppConfig":
         """The same with models as absolute folders. Raises ConfigError when one is missing."""

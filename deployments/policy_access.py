@@ -15,6 +15,8 @@ class PolicyControl(Protocol):
 
     async def describe(self) -> dict[str, Any]: ...
 
+    async def explain(self, batch_size: int) -> dict[str, Any]: ...
+
 
 class PolicyAccess:
     """What one replica can tell and do about the policy."""
@@ -55,6 +57,13 @@ class PolicyAccess:
             raise RequestError("policy", f"policy: {error}") from None
         described = await (await self._connect()).set_policy(choice.setting)
         return {**described, "policy_actor": {"reachable": True, "heard_s_ago": 0.0}}
+
+    async def explain(self, batch_size: int) -> dict[str, Any]:
+        """Why that many sequences are drafted for as they are: words under "text".
+
+        Raises PolicyActorLost: only the actor has the numbers.
+        """
+        return await (await self._connect()).explain(batch_size)
 
     def heard_s_ago(self) -> float | None:
         """Seconds since the actor last answered this replica; None: it never has."""

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
 
@@ -13,10 +14,11 @@ from engine.errors import EngineFull, PromptTooLong, RequestError
 from engine.executor import Executor
 from engine.grammar import GrammarCompiler, GrammarCursor
 from engine.plan import Draft, SeqSlice, StepPlan, StepResult
+from engine.probing import Prober
 from engine.request import Request, TokenDelta
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
-from policy.stats import StatsWindow
+from policy.stats import StatsWindow, StepShape
 from policy.table import SpeculationTable
 
 
@@ -58,7 +60,9 @@ class Engine:
         eos_token_ids: frozenset[int],
         grammars: GrammarCompiler,
         table: SpeculationTable,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`clock`: seconds, for whatever is timed."""
         self.max_model_len = min(max_model_len, num_blocks * config.block_size)
         """Tokens of a sequence, prompt included: the model's limit, the config's, the pool's."""
         self.vocab_size = vocab_size
@@ -70,6 +74,8 @@ class Engine:
         self._executor = executor
         self._drafter = drafter
         self._table = table
+        self._clock = clock
+        self._prober = Prober()
         self._pool = BlockPool(num_blocks, config.block_size)
         self._scheduler = Scheduler(
             self._pool,
@@ -161,22 +167,26 @@ class Engine:
 
     def step(self) -> list[TokenDelta]:
         """Advance every sequence that fits: what each gained, or nothing when idle."""
-        plan = self._scheduler.plan(self._table)
+        started = self._clock()
+        budget = self._table.budget
+        probe_len = 0 if budget is None else self._prober.draft_len(budget.probe_share)
+        plan = self._scheduler.plan(self._table, probe_len)
         if not plan.slices:
             return []
         drafts, draft_seconds = self._propose(plan)
         result = self._executor.execute(plan, drafts)
         deltas = self._scheduler.commit(plan, drafts, result)
         self._record(plan, deltas, draft_seconds, result)
+        self._count(plan, drafts, result, self._clock() - started, draft_seconds)
         return deltas
 
     def _propose(self, plan: StepPlan) -> tuple[list[Draft], float]:
-        started = time.perf_counter()
+        started = self._clock()
         drafts = [
             draft if part.grammar is None else _within(part.grammar, part, draft)
             for part, draft in zip(plan.slices, self._drafter.propose(plan.slices), strict=True)
         ]
-        return drafts, time.perf_counter() - started
+        return drafts, self._clock() - started
 
     def _record(
         self,
@@ -200,6 +210,41 @@ class Engine:
         )
         for (num_drafted, num_accepted, num_emitted), times in rounds.items():
             self._stats.record_rounds(num_drafted, num_accepted, num_emitted, times)
+
+    def _count(
+        self,
+        plan: StepPlan,
+        drafts: list[Draft],
+        result: StepResult,
+        seconds: float,
+        draft_seconds: float,
+    ) -> None:
+        """For the policy: what the step cost, and what became of its drafts."""
+        stats, batch_size = self._stats, plan.num_decoding
+        has_drafts = plan.draft_len > 0 or plan.is_probe
+        if has_drafts:
+            fates = Counter(
+                [
+                    (len(draft.token_ids), len(outcome.new_tokens) - 1)
+                    for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True)
+                    if part.draft_len and outcome.new_tokens
+                ]
+            )
+            for (num_drafted, num_kept), times in fates.items():
+                stats.record_drafts(batch_size, num_drafted, num_kept, times)
+        if not plan.all_decode:
+            return
+        context = sum([part.start for part in plan.slices]) / batch_size
+        num_drafted = sum([len(draft.token_ids) for draft in drafts]) if has_drafts else 0
+        # What a probe's draft costs says nothing of drafting for all.
+        asked = max([part.draft_len for part in plan.slices]) if plan.draft_len else 0
+        shape = StepShape(batch_size, asked, num_drafted)
+        stats.record_step(shape, context, seconds - draft_seconds, draft_seconds)
+        if self._table.budget is not None and plan.draft_len == 0:
+            extra = self._prober.record(batch_size, seconds, plan.is_probe)
+            if plan.is_probe:
+                stats.probes += 1
+                stats.probe_seconds += extra
 
     def drain_stats(self) -> StatsWindow:
         """The counts since the last call."""
@@ -225,6 +270,19 @@ class Engine:
     def check_integrity(self) -> None:
         """Assert the invariants of the books (for tests)."""
         self._scheduler.check_integrity()
+
+    def parts(self) -> tuple[Executor, Drafter, BlockPool]:
+        """What a calibration drives by itself, between two steps of an engine without requests.
+
+        Blocks taken out of the pool must go back into it. Raises RuntimeError while there are
+        requests: they would be written over.
+        """
+        if self.has_work:
+            raise RuntimeError(
+                f"{self._scheduler.num_running + self._scheduler.num_waiting} requests are in "
+                "flight; an engine is calibrated while it has none"
+            )
+        return self._executor, self._drafter, self._pool
 
     def close(self) -> None:
         self._executor.close()

@@ -65,6 +65,13 @@ class StepPlan:
     draft_len: int
     """The table's answer."""
     slices: tuple[SeqSlice, ...]
+    is_probe: bool = False
+    """Whether one sequence drafts although the table's answer is 0."""
+
+    @property
+    def all_decode(self) -> bool:
+        """Whether no slice computes a prompt."""
+        return len(self.slices) == self.num_decoding
 
 
 @dataclass(frozen=True, slots=True)

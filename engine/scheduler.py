@@ -38,6 +38,7 @@ class Scheduler:
         self._max_step_tokens = max_step_tokens
         self._max_draft_len = max_draft_len
         self._queues = Queues(pool)
+        self._num_probes = 0
         self.prefix_cache_queries = 0
         """Prompt tokens that were looked up in the prefix cache, since the start."""
         self.prefix_cache_hits = 0
@@ -159,16 +160,27 @@ class Scheduler:
 
     # ---- plan
 
-    def plan(self, table: SpeculationTable) -> StepPlan:
-        """The next step; no slices when there is nothing to do."""
+    def plan(self, table: SpeculationTable, probe_len: int = 0) -> StepPlan:
+        """The next step; no slices when there is nothing to do. `probe_len`: where the table's
+        length is 0, one sequence may draft so much."""
         self._admit()
         decoding = self._queues.decoding
         draft_len = min(table.draft_len(len(decoding)), self._max_draft_len) if decoding else 0
+        probed = self._probed(decoding) if probe_len and decoding and not draft_len else None
+        break_even = table.break_even(len(decoding)) if draft_len else None
         all_decode = len(decoding) == self.num_running
         slices: list[SeqSlice] = []
         block_size = self._pool.block_size
         for seq in decoding[: self._max_step_tokens]:
-            granted = seq.useful_draft(draft_len) if draft_len else 0
+            if draft_len:
+                own_len = draft_len
+                if break_even is not None and table.budget is not None:
+                    own_len = seq.record.draft_len(
+                        table.budget.acceptance, break_even, self._max_draft_len
+                    )
+                granted = seq.useful_draft(own_len)
+            else:
+                granted = seq.useful_draft(probe_len) if seq is probed else 0
             if len(seq.tokens) + granted > len(seq.block_ids) * block_size:
                 granted = self._make_room(seq, granted)
                 if not seq.is_running:
@@ -182,7 +194,14 @@ class Scheduler:
             for seq, share in zip(prefilling, shares, strict=True)
             if share > 0
         ]
-        return StepPlan(table.version, len(decoding), draft_len, tuple(slices))
+        return StepPlan(table.version, len(decoding), draft_len, tuple(slices), probed is not None)
+
+    def _probed(self, decoding: list[Sequence]) -> Sequence:
+        """Whose draft costs least to make: the draft model has read more of it than of others;
+        where it has read none, or there is no model, each in turn."""
+        self._num_probes += 1
+        best = max(decoding, key=lambda seq: seq.draft_computed)
+        return best if best.draft_computed else decoding[self._num_probes % len(decoding)]
 
     def _make_room(self, seq: Sequence, draft_len: int) -> int:
         """Give a decoding sequence blocks, unless it is preempted: the draft length granted.
@@ -237,14 +256,20 @@ class Scheduler:
         self, plan: StepPlan, drafts: ReadOnly[Draft], result: StepResult
     ) -> list[TokenDelta]:
         """Book a step. A rejected draft is forgotten by not counting it; its KV is overwritten."""
+        notes_drafts = plan.draft_len > 0 or plan.is_probe
         booked = [
-            self._book(self._queues[part.request_id], part, draft, outcome)
+            self._book(self._queues[part.request_id], part, draft, outcome, notes_drafts)
             for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True)
         ]
         return [delta for delta in booked if delta is not None]
 
     def _book(
-        self, seq: Sequence, part: SeqSlice, draft: Draft, outcome: SliceResult
+        self,
+        seq: Sequence,
+        part: SeqSlice,
+        draft: Draft,
+        outcome: SliceResult,
+        notes_drafts: bool,
     ) -> TokenDelta | None:
         """Book one sequence's part of a step: what there is to tell of it, if anything."""
         is_first = len(seq.tokens) == seq.num_prompt
@@ -252,6 +277,8 @@ class Scheduler:
         # Of what is emitted, the last token is the target's own, or the last of all.
         num_accepted = len(emitted) - 1 if emitted else 0
         seq.num_computed = part.start + part.num_tokens + num_accepted
+        if notes_drafts and emitted:
+            seq.record.note(len(draft.token_ids), num_accepted)
         if draft.num_computed > seq.draft_computed:
             seq.draft_computed = min(draft.num_computed, seq.num_computed)
         if outcome.prompt_logprobs:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from engine.draft_record import DraftRecord
 from engine.grammar import GrammarCursor
 from engine.request import FinishReason, Request
 
@@ -38,6 +39,8 @@ class Sequence:
     block_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
     draft_computed: int = 0
+    record: DraftRecord = field(default_factory=DraftRecord)
+    """How its own drafts fared."""
 
     def __post_init__(self) -> None:
         self.request_id = self.request.request_id

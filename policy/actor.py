@@ -11,7 +11,8 @@ from typing import Any
 
 import ray
 
-from policy.board import PolicyBoard, Publication
+from policy.board import Introduction, Publication
+from policy.boards import PolicyBoards
 from policy.choice import parse_choice
 from policy.stats import StatsWindow
 
@@ -24,43 +25,62 @@ class PolicyPublisher:
     def __init__(
         self, configured: str | dict[str, Any], max_draft_len: int, long_poll_s: float = LONG_POLL_S
     ) -> None:
-        self._board = PolicyBoard(parse_choice(configured), max_draft_len, time.time)
+        self._boards = PolicyBoards(parse_choice(configured), max_draft_len, time.time)
         self._changed = asyncio.Condition()
         self._long_poll_s = long_poll_s
 
     async def newer_than(self, replica_id: str, held: Publication) -> Publication | None:
         """Wait for a table newer than the one held; None when there was none for a while."""
         async with self._changed:
-            if self._board.subscribe(replica_id, held):
+            if self._boards.subscribe(replica_id, held):
                 self._changed.notify_all()
             try:
                 async with asyncio.timeout(self._long_poll_s):
                     await self._changed.wait_for(
-                        lambda: self._board.newer_than(held.table.version) is not None
+                        lambda: self._boards.newer_than(replica_id, held.table.version) is not None
                     )
             except TimeoutError:
                 return None
-            return self._board.newer_than(held.table.version)
+            return self._boards.newer_than(replica_id, held.table.version)
 
-    async def observe(self, replica_id: str, window: StatsWindow) -> None:
-        """Take in what a replica counted."""
-        self._board.observe(replica_id, window)
+    async def introduce(self, replica_id: str, said: Introduction) -> None:
+        """A replica tells its kind and what it knows; before it asks for tables."""
+        await self._told(self._boards.introduce(replica_id, said))
+
+    async def may_calibrate(self, replica_id: str, said: Introduction) -> bool:
+        """Whether this replica, which has no calibration, is to make one for its kind."""
+        return self._boards.may_calibrate(replica_id, said)
+
+    async def observe(self, replica_id: str, window: StatsWindow) -> dict[str, Any] | None:
+        """Take in what a replica counted. Now and then the answer is what was learned, to keep for
+        an actor after this one."""
+        await self._told(self._boards.observe(replica_id, window))
+        return self._boards.of(replica_id).snapshot(replica_id)
+
+    async def explain(self, batch_size: int) -> dict[str, Any]:
+        """Why the table has its length at a batch size, in words and numbers: "text"."""
+        return self._boards.explain(batch_size)
+
+    async def _told(self, has_changed: bool) -> None:
+        if has_changed:
+            async with self._changed:
+                self._changed.notify_all()
 
     async def note_stage(self, replica_id: str, stage: str) -> None:
         """Take note of what a replica is doing."""
-        self._board.note_stage(replica_id, stage)
+        self._boards.of(replica_id).note_stage(replica_id, stage)
 
     async def set_policy(self, policy: str | bool | dict[str, Any]) -> dict[str, Any]:
         """Publish what a person chose; returns `describe()`. Raises ValueError in one line."""
         choice = parse_choice(policy)
         async with self._changed:
-            self._board.set_by_hand(choice)
+            self._boards.set_by_hand(choice)
             self._changed.notify_all()
         return await self.describe()
 
     async def describe(self) -> dict[str, Any]:
         """Table, history, replicas, and this actor's process id."""
-        return {**self._board.describe(), "pid": os.getpid()}
+        return {**self._boards.describe(), "pid": os.getpid()}
 
 
 @ray.remote

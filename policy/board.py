@@ -20,14 +20,37 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from policy.choice import PolicyChoice, PolicyMode
+from policy.cost import Calibration
+from policy.learner import Learner
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
 
-PolicySource = Literal["config", "hand"]
+PolicySource = Literal["config", "hand", "measured"]
 
 HISTORY_LEN = 64
 FORGET_REPLICA_AFTER_S = 120.0
 """Several long polls: a replica that is alive has been heard of by then."""
+DECIDE_EVERY_S = 1.0
+"""Reports come more often where there are many replicas, and a decision takes its time."""
+CALIBRATION_LEASE_S = 20.0
+"""A replica that calibrates tells of it far more often."""
+SNAPSHOT_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a replica says of itself."""
+
+    kind: str
+    """Replicas with equal ones share what they learn: same models, engine, hardware."""
+    description: str
+    """The same for people."""
+    max_batch: int
+    max_draft_len: int
+    calibration: Calibration | None = None
+    """What it has measured, or found on its disk."""
+    learned: dict[str, Any] | None = None
+    """What an actor before this one had learned (`Learner.as_json`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +81,8 @@ class ReplicaRecord:
     """What the replica is doing: a loading stage, "ready", or "failed: reason"."""
     totals: StatsWindow = field(default_factory=StatsWindow)
     """Sums since this board started."""
+    snapshot_at_unix_s: float = 0.0
+    """When it was last given what the board has learned, to keep."""
 
 
 def initial_publication(configured: PolicyChoice) -> Publication:
@@ -81,6 +106,10 @@ class PolicyBoard:
         self._max_draft_len = max_draft_len
         self._config_fingerprint = configured.fingerprint
         self._set_by_hand = False
+        self._learner: Learner | None = None
+        self._decided_at_unix_s = -DECIDE_EVERY_S
+        self._calibrating: tuple[str, float] | None = None
+        """Which replica, and when it last told of it."""
         self._history: deque[HistoryEntry] = deque(maxlen=HISTORY_LEN)
         self._replicas: dict[str, ReplicaRecord] = {}
         self._started_at_unix_s = now_unix_s()
@@ -113,7 +142,63 @@ class PolicyBoard:
             self._published.table.version + 1,
             f"set by hand: {choice.mode}",
         )
+        if choice.mode == "adaptive":
+            self._decide()
         return self._published
+
+    def introduce(self, replica_id: str, said: Introduction) -> bool:
+        """Take in what a replica knows. True when that changed the published table."""
+        self._record(replica_id)
+        mine = self._learner
+        if mine is None:
+            mine = Learner(max_batch=said.max_batch, max_draft_len=said.max_draft_len)
+        if said.learned is not None:
+            try:
+                theirs = Learner.from_json(said.learned)
+            except ValueError:
+                theirs = mine  # of another version; it is learned again
+            if theirs.steps > mine.steps:
+                mine = theirs
+        if mine.calibration is None and said.calibration is not None:
+            mine.calibrate(said.calibration)
+        self._learner = mine
+        if self._calibrating is not None and self._calibrating[0] == replica_id:
+            self._calibrating = None
+        return self._decide()
+
+    def may_calibrate(self, replica_id: str) -> bool:
+        """Whether this replica is to measure what a step costs: one of them, if none has. It keeps
+        that right while it tells its stage, and loses it when it falls silent."""
+        self._record(replica_id)
+        if self._learner is not None and self._learner.calibration is not None:
+            return False
+        now = self._now_unix_s()
+        if self._calibrating is not None:
+            other, told_at = self._calibrating
+            if other != replica_id and now - told_at < CALIBRATION_LEASE_S:
+                return False
+        self._calibrating = (replica_id, now)
+        return True
+
+    def explain(self, batch_size: int) -> dict[str, Any]:
+        """Why the table has its length at a batch size."""
+        table, mode = self._published.table, self._published.mode
+        length = table.draft_len(batch_size)
+        if self._learner is None:
+            text = f"at batch {batch_size} length {length}: no cost was measured yet"
+        else:
+            text = self._learner.explain(batch_size, table)
+        if mode != "adaptive":
+            text = f"the policy is {mode}, {self._published.source}; {text}"
+        return {"batch_size": batch_size, "draft_len": length, "mode": mode, "text": text}
+
+    def snapshot(self, replica_id: str) -> dict[str, Any] | None:
+        """What was learned, for a replica to keep; None while what it has is fresh."""
+        record, now = self._record(replica_id), self._now_unix_s()
+        if self._learner is None or now - record.snapshot_at_unix_s < SNAPSHOT_EVERY_S:
+            return None
+        record.snapshot_at_unix_s = now
+        return self._learner.as_json()
 
     def subscribe(self, replica_id: str, held: Publication) -> bool:
         """Note what a replica holds. True when that changed the published table."""
@@ -134,15 +219,52 @@ class PolicyBoard:
         """The published table if its version is higher."""
         return self._published if self._published.table.version > version else None
 
-    def observe(self, replica_id: str, window: StatsWindow) -> None:
-        """Add a replica's counts; its window also tells the version in force there."""
+    def observe(self, replica_id: str, window: StatsWindow) -> bool:
+        """Add a replica's counts; its window also tells the version in force there. True when that
+        changed the published table."""
         record = self._record(replica_id)
         record.version_in_force = window.table_version
-        record.totals.merge(window)
+        record.totals.merge_totals(window)
+        if self._learner is None:
+            return False
+        self._learner.observe(window, len(self._replicas))
+        now = self._now_unix_s()
+        if now - self._decided_at_unix_s < DECIDE_EVERY_S:
+            return False
+        return self._decide()
 
     def note_stage(self, replica_id: str, stage: str) -> None:
         """Note what a replica is doing."""
         self._record(replica_id).stage = stage
+        if self._calibrating is not None and self._calibrating[0] == replica_id:
+            self._calibrating = (replica_id, self._now_unix_s())
+
+    def forget(self, replica_id: str) -> None:
+        """It belongs elsewhere."""
+        self._replicas.pop(replica_id, None)
+
+    @property
+    def num_replicas(self) -> int:
+        return len(self._replicas)
+
+    def _decide(self) -> bool:
+        """Publish what the learner would have, in adaptive mode."""
+        now = self._now_unix_s()
+        self._decided_at_unix_s = now
+        published = self._published
+        if self._learner is None or published.mode != "adaptive":
+            return False
+        decided = self._learner.decide(published.table)
+        if decided is None:
+            return False
+        self._forget_silent_replicas(now)
+        table = SpeculationTable(0, decided.rungs, decided.budget)
+        self._publish(
+            replace(published, table=table, source="measured", set_at_unix_s=now),
+            published.table.version + 1,
+            decided.why,
+        )
+        return True
 
     def describe(self) -> dict[str, Any]:
         """Table, history and replicas as JSON-ready values."""
@@ -206,6 +328,8 @@ def _describe_replica(replica_id: str, record: ReplicaRecord, now_unix_s: float)
         "accepted_tokens": totals.accepted_tokens,
         "accepted_by_position": list(totals.accepted_by_position),
         "drafted_by_position": list(totals.drafted_by_position),
+        "probes": totals.probes,
+        "probe_seconds": totals.probe_seconds,
         "draft_seconds": totals.draft_seconds,
         "target_seconds": totals.target_seconds,
     }

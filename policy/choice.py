@@ -1,4 +1,4 @@
-"""What a person may ask for: `off`, `{fixed: K}` or `{table: {batch: length}}`."""
+"""What a person may ask for: `adaptive`, `off`, `{fixed: K}` or `{table: {batch: length}}`."""
 
 import hashlib
 import json
@@ -9,9 +9,9 @@ from typing import Any, Literal
 from policy.quoting import shown
 from policy.table import MAX_DRAFT_LEN, UNBOUNDED_BATCH_SIZE, fixed_rungs, rungs_from
 
-PolicyMode = Literal["off", "fixed", "table"]
+PolicyMode = Literal["off", "fixed", "table", "adaptive"]
 
-ALLOWED = "off, {fixed: K} or {table: {batch: length, ...}}"
+ALLOWED = "adaptive, off, {fixed: K} or {table: {batch: length, ...}}"
 MAX_RUNGS = 64
 """More than anybody measures; it bounds what the board keeps and every replica is sent."""
 
@@ -22,6 +22,7 @@ class PolicyChoice:
 
     mode: PolicyMode
     rungs: tuple[tuple[int, int], ...]
+    """What the person wrote; none in adaptive mode, whose rungs are measured."""
 
     @property
     def max_draft_len(self) -> int:
@@ -37,8 +38,8 @@ class PolicyChoice:
     @property
     def setting(self) -> str | dict[str, Any]:
         """What `parse_choice` reads as this choice, in JSON's types."""
-        if self.mode == "off":
-            return "off"
+        if self.mode in ("off", "adaptive"):
+            return self.mode
         if self.mode == "fixed":
             return {"fixed": self.max_draft_len}
         return {"table": {str(batch_size): length for batch_size, length in self.rungs}}
@@ -69,6 +70,8 @@ def parse_choice(value: object) -> PolicyChoice:
     """
     if value is False or value == "off":
         return PolicyChoice("off", ())
+    if value == "adaptive":
+        return PolicyChoice("adaptive", ())
     if isinstance(value, Mapping) and len(value) == 1:
         key, setting = next(iter(value.items()))
         if key == "fixed":

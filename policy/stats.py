@@ -1,6 +1,73 @@
 """Counts of what speculation did, mergeable over windows and over replicas."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class StepShape(NamedTuple):
+    """Steps of one shape cost the same, but for noise and the length of the contexts."""
+
+    batch_size: int
+    """Decoding sequences, none of which has anything else to compute."""
+    draft_len: int
+    """Tokens that the drafter was asked for, of any sequence at most."""
+    num_drafted: int
+    """Tokens that it drafted, of all sequences together."""
+
+
+@dataclass(slots=True)
+class ShapeSums:
+    """Of the steps of one shape, in which all sequences were decoding."""
+
+    steps: int = 0
+    context_tokens: float = 0.0
+    """Mean over the sequences, summed over the steps."""
+    target_seconds: float = 0.0
+    """All of a step but drafting: its plan, the target's pass, the choice, the books."""
+    draft_seconds: float = 0.0
+
+    def merge(self, other: "ShapeSums") -> None:
+        self.steps += other.steps
+        self.context_tokens += other.context_tokens
+        self.target_seconds += other.target_seconds
+        self.draft_seconds += other.draft_seconds
+
+
+@dataclass(slots=True)
+class PositionCounts:
+    """What became of drafts, by position; halves of a count come from decay."""
+
+    asked: float = 0.0
+    """Rounds of one sequence in which a draft was asked for."""
+    reached: list[float] = field(default_factory=list)
+    """Entry i: drafts with a token at position i (0-based) whose forerunners were all kept."""
+    kept: list[float] = field(default_factory=list)
+    """Entry i: of those, the ones whose token at position i was kept as well."""
+
+    def record(self, num_drafted: int, num_kept: int, times: int = 1) -> None:
+        """Count drafts that went alike."""
+        self.asked += times
+        _count(self.reached, min(num_drafted, num_kept + 1), times)
+        _count(self.kept, num_kept, times)
+
+    def merge(self, other: "PositionCounts", weight: float = 1.0) -> None:
+        self.asked += weight * other.asked
+        _add(self.reached, other.reached, weight)
+        _add(self.kept, other.kept, weight)
+
+    def scale(self, factor: float) -> None:
+        self.asked *= factor
+        self.reached = [factor * count for count in self.reached]
+        self.kept = [factor * count for count in self.kept]
+
+
+def batch_bucket(batch_size: int) -> int:
+    """The power of two that acceptance is counted under: the next one that is not smaller.
+
+    >>> [batch_bucket(size) for size in (1, 2, 3, 8, 9)]
+    [1, 2, 4, 8, 16]
+    """
+    return 1 << (batch_size - 1).bit_length()
 
 
 @dataclass(slots=True)
@@ -23,6 +90,14 @@ class StatsWindow:
     """In the target's forward passes."""
     verify_seconds: float = 0.0
     """Choosing the target's tokens and comparing the drafts with them."""
+    probes: int = 0
+    """Steps that drafted only to see what would be kept, the table's length being 0."""
+    probe_seconds: float = 0.0
+    """What they took beyond steps without drafts."""
+    shapes: dict[StepShape, ShapeSums] = field(default_factory=dict)
+    """What steps cost; not those that computed prompts too."""
+    positions: dict[int, PositionCounts] = field(default_factory=dict)
+    """What became of drafts, by `batch_bucket` of the sequences that decoded."""
 
     @property
     def drafted_tokens(self) -> int:
@@ -41,8 +116,38 @@ class StatsWindow:
         _count(self.drafted_by_position, num_drafted, times)
         _count(self.accepted_by_position, num_accepted, times)
 
+    def record_drafts(
+        self, batch_size: int, num_drafted: int, num_kept: int, times: int = 1
+    ) -> None:
+        """Count drafts that were asked for, those that came to nothing included."""
+        bucket = batch_bucket(batch_size)
+        counts = self.positions.get(bucket)
+        if counts is None:
+            counts = self.positions[bucket] = PositionCounts()
+        counts.record(num_drafted, num_kept, times)
+
+    def record_step(
+        self, shape: StepShape, context_tokens: float, target_seconds: float, draft_seconds: float
+    ) -> None:
+        """Count a step in which every sequence decoded."""
+        sums = self.shapes.get(shape)
+        if sums is None:
+            sums = self.shapes[shape] = ShapeSums()
+        sums.steps += 1
+        sums.context_tokens += context_tokens
+        sums.target_seconds += target_seconds
+        sums.draft_seconds += draft_seconds
+
     def merge(self, later: "StatsWindow") -> None:
         """Add the counts of a later window to this one."""
+        self.merge_totals(later)
+        for shape, sums in later.shapes.items():
+            self.shapes.setdefault(shape, ShapeSums()).merge(sums)
+        for bucket, counts in later.positions.items():
+            self.positions.setdefault(bucket, PositionCounts()).merge(counts)
+
+    def merge_totals(self, later: "StatsWindow") -> None:
+        """The same without what is counted by shape and by batch size: for sums that are kept."""
         self.table_version = later.table_version
         self.steps += later.steps
         self.steps_without_draft += later.steps_without_draft
@@ -51,18 +156,20 @@ class StatsWindow:
         self.draft_seconds += later.draft_seconds
         self.target_seconds += later.target_seconds
         self.verify_seconds += later.verify_seconds
+        self.probes += later.probes
+        self.probe_seconds += later.probe_seconds
         _add(self.drafted_by_position, later.drafted_by_position)
         _add(self.accepted_by_position, later.accepted_by_position)
 
 
-def _count(by_position: list[int], up_to: int, times: int) -> None:
+def _count(by_position: list, up_to: int, times: float) -> None:  # type: ignore[type-arg]
     """Add `times` to each of the first `up_to` positions."""
     by_position.extend([0] * (up_to - len(by_position)))
     for position in range(up_to):
         by_position[position] += times
 
 
-def _add(into: list[int], other: list[int]) -> None:
+def _add(into: list, other: list, weight: float = 1) -> None:  # type: ignore[type-arg]
     into.extend([0] * (len(other) - len(into)))
     for position, count in enumerate(other):
-        into[position] += count
+        into[position] += weight * count

@@ -11,6 +11,21 @@ MAX_DRAFT_LEN = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """How a replica deals out draft tokens among its sequences, and looks for better times."""
+
+    break_even: tuple[float, ...]
+    """For each rung: how likely a draft token must be kept for it to pay. A sequence whose own
+    drafts fared better or worse than others gets as many tokens as are likelier than that."""
+    acceptance: float
+    """How often a draft token is kept whose forerunners were, over all traffic: what is expected
+    of a sequence that little is known of."""
+    probe_share: float = 0.01
+    """Of the time, what may be spent on drafts where the length is 0, so that it is noticed when
+    they begin to pay."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpeculationTable:
     """Draft length by batch size, immutable; a new choice is a new table with a higher version.
 
@@ -27,6 +42,8 @@ class SpeculationTable:
     version: int
     rungs: tuple[tuple[int, int], ...]
     """(largest batch size, draft length in tokens), batch sizes strictly rising."""
+    budget: Budget | None = None
+    """None: every sequence gets the table's length, and where that is 0 nothing is drafted."""
 
     def __post_init__(self) -> None:
         if self.version < 0:
@@ -44,6 +61,11 @@ class SpeculationTable:
                     f"{MAX_DRAFT_LEN}, got {length}"
                 )
             previous = batch_size
+        if self.budget is not None and len(self.budget.break_even) != len(self.rungs):
+            raise ValueError(
+                f"budget.break_even must have one entry for each of {len(self.rungs)} rungs, got "
+                f"{len(self.budget.break_even)}"
+            )
 
     def draft_len(self, batch_size: int) -> int:
         """Draft length in tokens for `batch_size` decoding sequences (0 above the last rung)."""
@@ -52,6 +74,15 @@ class SpeculationTable:
                 return length
         return 0
 
+    def break_even(self, batch_size: int) -> float | None:
+        """How likely a draft token must be kept to pay; None where all get the same length."""
+        if self.budget is None:
+            return None
+        for (largest, length), least in zip(self.rungs, self.budget.break_even, strict=True):
+            if batch_size <= largest:
+                return least if length else None
+        return None
+
     @property
     def max_draft_len(self) -> int:
         """Longest length of any rung, in tokens."""
@@ -59,7 +90,7 @@ class SpeculationTable:
 
     def with_version(self, version: int) -> "SpeculationTable":
         """The same rungs under another version."""
-        return SpeculationTable(version=version, rungs=self.rungs)
+        return SpeculationTable(version=version, rungs=self.rungs, budget=self.budget)
 
 
 def fixed_rungs(draft_len: int) -> tuple[tuple[int, int], ...]:

@@ -47,6 +47,11 @@ class FakePolicy:
         self.now = policy
         return await self.get()
 
+    async def explain(self, batch_size: int) -> dict[str, Any]:
+        if self.is_lost:
+            raise PolicyLost("the policy actor does not answer")
+        return {"text": f"at batch {batch_size}"}
+
     def heard_s_ago(self) -> float | None:
         return 0.5
 

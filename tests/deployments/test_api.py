@@ -156,6 +156,23 @@ async def test_policy(app: App) -> None:
         assert_error(response, 503, "unavailable", None, "the policy actor does not answer")
 
 
+async def test_the_policy_is_explained_for_a_batch_size(app: App) -> None:
+    async with app.client() as client:
+        for asked in ("8", "008", str(2**31 - 1)):
+            response = await client.get("/policy/explain", params={"batch_size": asked})
+            assert response.json() == {"text": f"at batch {int(asked)}"}
+        for bad in ("0", "-1", "1.5", "", "x", "\u0663", str(2**31), "9" * 5000):
+            response = await client.get("/policy/explain", params={"batch_size": bad})
+            says = "batch_size must be a whole number from 1 to 2147483647, got"
+            assert_error(response, 400, "invalid_value", "batch_size", says)
+            assert len(response.json()["error"]["message"]) < 200
+        response = await client.get("/policy/explain")
+        assert_error(response, 400, "invalid_value", "batch_size", "batch_size is required")
+        app.policy.is_lost = True
+        response = await client.get("/policy/explain", params={"batch_size": 8})
+        assert_error(response, 503, "unavailable", None, "the policy actor does not answer")
+
+
 async def test_the_documentation_shows_the_requests(app: App) -> None:
     async with app.client() as client:
         assert (await client.get("/docs")).status_code == 200

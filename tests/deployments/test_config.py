@@ -52,6 +52,18 @@ def test_off_is_understood_however_yaml_reads_it(tmp_path: Path, text: str) -> N
     assert load_config(path).initial_policy == parse_choice("off")
 
 
+def test_the_policy_is_adaptive_where_somebody_drafts() -> None:
+    for values, says in (
+        ({}, "adaptive"),
+        ({"drafter": {"kind": "auto"}}, "adaptive"),
+        ({"policy": "adaptive"}, "adaptive"),
+        ({"policy": {"fixed": 2}}, {"fixed": 2}),
+        ({"drafter": {"kind": "none"}}, "off"),
+        ({"engine": {"max_draft_len": 0}}, "off"),
+    ):
+        assert parse_config(values, "args").initial_policy.setting == says, values
+
+
 def test_whole_numbers_are_fine_where_fractions_are_allowed() -> None:
     assert parse_config({"replicas": {"num_cpus": 2}}, "args").replicas.num_cpus == 2.0
 
@@ -92,7 +104,10 @@ def test_whole_numbers_are_fine_where_fractions_are_allowed() -> None:
         ("drafter: {kind: model}", "drafter.model must name the draft model"),
         ("drafter: {model: x}", "drafter.model is only for kinds 'model' and 'cascade', got 'x'"),
         ("drafter: {max_ngram: 1}", "drafter.min_ngram must be at most max_ngram (1), got 2"),
-        ("policy: on", "policy must be off, {fixed: K} or {table: {batch: length, ...}}, got True"),
+        (
+            "policy: on",
+            "policy must be adaptive, off, {fixed: K} or {table: {batch: length, ...}}, got",
+        ),
         ("policy: {fixed: 17}", "policy.fixed must be between 0 and 16, got 17"),
         ("policy: {table: {4: x}}", "policy.table[4] must be a whole number, got 'x'"),
         ("policy: {fixed: 9}", "policy: draft length must be at most 8, got 9"),

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
@@ -47,6 +49,16 @@ async def test_without_the_actor_nothing_can_be_set() -> None:
         await access(None).set("off")
 
 
+async def test_the_actor_alone_explains() -> None:
+    class Explaining(PolicyPublisher):
+        async def explain(self, batch_size: int) -> dict[str, Any]:
+            return {"text": f"at batch {batch_size}"}
+
+    assert await access(Explaining("off", max_draft_len=8)).explain(8) == {"text": "at batch 8"}
+    with pytest.raises(PolicyActorLost):
+        await access(None).explain(8)
+
+
 @pytest.mark.parametrize("bad", [None, "on", {"fixed": 9}, {"table": {"x": 1}}])
 async def test_a_bad_policy_is_the_requests_fault(bad: object) -> None:
     with pytest.raises(RequestError, match=r"^policy: .*got") as caught:
@@ -57,7 +69,7 @@ async def test_a_bad_policy_is_the_requests_fault(bad: object) -> None:
 @pytest.mark.parametrize(
     ("bad", "in_request", "in_config"),
     [
-        ("on", "policy: must be off, {fixed: K} or", "policy must be off, {fixed: K} or"),
+        ("on", "policy: must be adaptive, off, {fixed", "policy must be adaptive, off, {fixed"),
         ({"fixed": 17}, "policy: fixed must be between", "policy.fixed must be between"),
         ({"table": {2: 17}}, "policy: table[2] must be between", "policy.table[2] must be between"),
         (

@@ -18,6 +18,21 @@ def test_a_useless_drafter_changes_nothing(target: Path, expected: dict[str, lis
     assert texts(run(engine, batch)) == expected
 
 
+def test_a_request_may_switch_its_own_drafts_off_and_nobody_elses(
+    target: Path, expected: dict[str, list[int]]
+) -> None:
+    engine = tiny_engine(target, draft_len=3, drafter=DrafterConfig(kind="model", model=target))
+    off, *others = PROMPTS
+    batch = [
+        greedy(name, prompt, NEW_TOKENS, max_draft_tokens=0 if name == off else None)
+        for name, prompt in PROMPTS.items()
+    ]
+    outcomes = run(engine, batch)
+    assert texts(outcomes) == expected
+    assert outcomes[off].num_drafted == 0
+    assert all(outcomes[name].num_drafted > 0 for name in others)
+
+
 def test_the_models_own_eos_is_read_from_its_config(
     expected: dict[str, list[int]], tmp_path: Path
 ) -> None:

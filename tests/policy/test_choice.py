@@ -9,6 +9,7 @@ from policy.table import UNBOUNDED_BATCH_SIZE
     ("value", "mode", "rungs"),
     [
         ("off", "off", ()),
+        ("adaptive", "adaptive", ()),
         (False, "off", ()),
         ({"fixed": 4}, "fixed", ((UNBOUNDED_BATCH_SIZE, 4),)),
         ({"fixed": 0}, "fixed", ()),
@@ -26,12 +27,14 @@ def test_a_policy_is_read(value: object, mode: str, rungs: tuple[tuple[int, int]
     ("value", "says"),
     [
         ("on", "got 'on'"),
+        ("Adaptive", "got 'Adaptive'"),
+        ({"adaptive": {}}, r"must be adaptive, off, .*got \{'adaptive': \{\}\}"),
         (True, "got True"),
         (None, "got None"),
         (4, "got 4"),
         ([], r"got \[\]"),
         ({}, r"got \{\}"),
-        ({"fixed": 2, "table": {}}, "must be off"),
+        ({"fixed": 2, "table": {}}, "must be adaptive, off"),
         ({"fixd": 2}, "fixd"),
         ({"fixed": "2"}, "fixed must be a whole number, got '2'"),
         ({"fixed": True}, "fixed must be a whole number, got True"),
@@ -58,8 +61,8 @@ def test_a_policy_is_read(value: object, mode: str, rungs: tuple[tuple[int, int]
         ({"table": "x" * 10**6}, "^table must map"),
         ({"fixed": 10**5000}, "between 0 and 16"),
         ({"fixed": list(range(10**5))}, "^fixed must be a whole number, got "),
-        ({"x" * 10**6: 2}, "^must be off"),
-        (["x" * 10**5] * 10, "^must be off"),
+        ({"x" * 10**6: 2}, "^must be adaptive, off"),
+        (["x" * 10**5] * 10, "^must be adaptive, off"),
     ],
 )
 def test_a_bad_policy_is_refused_in_one_line(value: object, says: str) -> None:
@@ -85,7 +88,10 @@ def test_values_are_shown_as_they_are_until_they_are_long() -> None:
 
 
 def test_fingerprints_differ_exactly_with_the_choice() -> None:
-    values: list[object] = ["off", {"fixed": 0}, {"fixed": 2}, {"table": {1: 2}}, {"table": {2: 2}}]
+    values: list[object] = [
+        *("off", "adaptive", {"fixed": 0}, {"fixed": 2}),
+        *({"table": {1: 2}}, {"table": {2: 2}}),
+    ]
     assert len({parse_choice(value).fingerprint for value in values}) == len(values)
     assert parse_choice("off").fingerprint == parse_choice(False).fingerprint
 

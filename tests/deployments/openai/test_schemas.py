@@ -120,6 +120,23 @@ def test_numbers_larger_than_any_tensor_holds_are_cut() -> None:
     assert sampling.max_draft_tokens == 16
 
 
+@pytest.mark.parametrize("parse", [completion, chat])
+@pytest.mark.parametrize(
+    ("speculation", "limit"),
+    [
+        (None, None),
+        ({}, None),
+        ({"max_draft_tokens": None}, None),
+        ({"max_draft_tokens": 0}, 0),
+        ({"max_draft_tokens": 3}, 3),
+    ],
+)
+def test_a_limit_of_draft_tokens_is_honoured_and_zero_is_one(
+    parse: Any, speculation: object, limit: int | None
+) -> None:
+    assert parse(speculation=speculation).sampling(room=5).max_draft_tokens == limit
+
+
 @pytest.mark.parametrize(
     ("prompt", "parsed"),
     [("a", "a"), (["a"], "a"), ([1, 2], (1, 2)), ([[1, 2]], (1, 2)), ("\0", "\0")],
@@ -241,7 +258,20 @@ def test_bad_stop(stop: object) -> None:
             {"speculation": {"max_draft_tokens": -1}},
             "speculation.max_draft_tokens must be 0 or more, got -1",
         ),
+        (
+            {"speculation": {"max_draft_tokens": True}},
+            "speculation.max_draft_tokens must be a whole number, got true",
+        ),
+        (
+            {"speculation": {"max_draft_tokens": 2.0}},
+            "speculation.max_draft_tokens must be a whole number, got 2.0",
+        ),
+        (
+            {"speculation": {"max_draft_tokens": "2"}},
+            'speculation.max_draft_tokens must be a whole number, got "2"',
+        ),
         ({"speculation": {"k": 1}}, "speculation.k is not a field of this request"),
+        ({"speculation": 2}, "speculation must be an object, got 2"),
         ({"model": None}, "model must be a string, got null"),
         ({"model": 5}, "model must be a string, got 5"),
         ({"no_such": 1}, "no_such is not a field of this request"),

@@ -1,0 +1,58 @@
+"""What a running application answers about its policy, or why it does not."""
+
+from typing import Any
+
+from engine.errors import ConfigError
+from policy.quoting import shown
+
+TIMEOUT_S = 30.0
+MAX_REASON_CHARACTERS = 400
+"""How much is shown of another server's error message."""
+
+
+def ask(
+    method: str, url: str, *, body: dict[str, Any] | None = None, path: str = "/policy"
+) -> dict[str, Any]:
+    """The application's answer. Raises ConfigError in one line when there is none, or a refusal."""
+    import httpx
+
+    try:
+        answer = httpx.request(
+            method, f"{url.rstrip('/')}{path}", json=body, timeout=TIMEOUT_S, trust_env=False
+        )
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ConfigError(f"--url: no answer from {url}: {error}") from None
+    try:
+        told = answer.json()
+    except ValueError:
+        told = None
+    expected = "text" if path.startswith("/policy/explain") else "table"
+    if answer.status_code == httpx.codes.OK and isinstance(told, dict) and expected in told:
+        return told
+    raise ConfigError(f"{url} answered {answer.status_code}: {_reason(told, answer.text)}")
+
+
+def kinds_of(described: dict[str, Any]) -> list[dict[str, Any]]:
+    """A table with its history for each kind of replica; the only one, nameless, without kinds."""
+    kinds: list[dict[str, Any]] = described.get("kinds") or [described]
+    return kinds
+
+
+def one_kind(described: dict[str, Any], wanted: str | None) -> dict[str, Any]:
+    """The kind named, or the only one. Raises ConfigError."""
+    kinds = kinds_of(described)
+    if wanted is None and len(kinds) == 1:
+        return kinds[0]
+    found = [kind for kind in kinds if wanted is not None and kind.get("kind") == wanted]
+    if not found:
+        names = ", ".join(shown(str(kind.get("kind", ""))) for kind in kinds)
+        got = "nothing" if wanted is None else shown(wanted)
+        raise ConfigError(f"--kind must be one of {names}, got {got}")
+    return found[0]
+
+
+def _reason(told: object, text: str) -> str:
+    error = told.get("error") if isinstance(told, dict) else None
+    if isinstance(error, dict) and "message" in error:
+        return " ".join(str(error["message"]).split())[:MAX_REASON_CHARACTERS]
+    return f"not Paceline, or not ready ({' '.join(text.split())[:80]!r})"

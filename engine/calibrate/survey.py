@@ -1,0 +1,273 @@
+"""How often each point is measured, in what order, and where the answer is clear already.
+
+Nothing here knows an engine: points are measured by a function, time is told by another.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from engine.calibrate.grid import Grid
+from engine.errors import PacelineError
+from policy.cost import Calibration, CostCell
+
+LEAST_REPEATS = 3
+MOST_REPEATS = 7
+SETTLED_SPREAD = 0.03
+"""Distance between the quartiles of a point's samples, as a share of their median."""
+DISTURBED = 1.25
+"""A point that costs so many times what a point costs that computes more was measured while
+something else had the machine."""
+MOST_REPAIRS = 3
+_EXTRA_SHARE = 0.25
+"""Of the time there is, for all that is measured more often than `LEAST_REPEATS`."""
+
+
+class CalibrationStopped(PacelineError):
+    """The caller wanted an end; nothing was measured that could be used."""
+
+
+class Point(NamedTuple):
+    batch_size: int
+    draft_len: int
+    context: int
+
+
+class Seconds(NamedTuple):
+    """Of one round of all sequences."""
+
+    target: float
+    draft: float
+
+
+Measure = Callable[[Point], Seconds]
+Report = Callable[[int, int, str], None]
+"""(work done, all of it, what comes now); all of it shrinks as points prove needless."""
+
+
+@dataclass(slots=True)
+class _Samples:
+    warm_up: Seconds
+    measured: list[Seconds] = field(default_factory=list)
+
+    @property
+    def quickest(self) -> float:
+        """Of a round: what a noisy moment did not touch, told by few samples."""
+        return min(sum(sample) for sample in (self.warm_up, *self.measured))
+
+    @property
+    def is_settled(self) -> bool:
+        totals = [sum(sample) for sample in self.measured]
+        if len(totals) < LEAST_REPEATS:
+            return False
+        low, middle, high = quantiles(totals, n=4, method="inclusive")
+        return high - low <= SETTLED_SPREAD * middle
+
+    @property
+    def typical(self) -> Seconds:
+        """What a round takes."""
+        if len(self.measured) < LEAST_REPEATS:
+            # One of two samples may be as bad as they come; noise only ever adds.
+            return min(self.warm_up, *self.measured, key=sum)
+        return Seconds(
+            median(sample.target for sample in self.measured),
+            median(sample.draft for sample in self.measured),
+        )
+
+
+class _TimeIsUp(Exception):
+    pass
+
+
+class Survey:
+    """Measures a grid within a time.
+
+    First lengths 0 and 1 at every batch size, so that whatever ends the time leaves something for
+    each; then the other lengths; then the further contexts. At a batch size lengths take turns, so
+    that a noisy moment meets all of them, and what seems to cost more than a larger step does is
+    measured again at the end. Left out is what can't win:
+
+    - Lengths above two in a row that cost more for a token than length 0 even if every draft token
+      were kept. Cost is convex in the length from there on, as the target computes more tokens than
+      it has idle arithmetic for.
+    - Lengths above 1 at batch sizes above two in a row at which length 1 does.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        measure: Measure,
+        *,
+        max_seconds: float,
+        report: Report,
+        stopped: Callable[[], bool],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._grid = grid
+        self._measure = measure
+        self._max_seconds = max_seconds
+        self._report = report
+        self._stopped = stopped
+        self._clock = clock
+        self._started = clock()
+        self._samples: dict[Point, _Samples] = {}
+        self._planned: dict[tuple[int, int], tuple[int, ...]] = {
+            (size, context): grid.draft_lens if context == grid.contexts[0] else _few(grid)
+            for context in grid.contexts
+            for size in grid.batch_sizes
+        }
+        """Lengths by batch size and context: those that are or will be measured."""
+
+    def run(self) -> Calibration:
+        """Raises CalibrationStopped."""
+        try:
+            self._outline()
+            for context in self._grid.contexts:
+                for batch_size in self._grid.batch_sizes:
+                    self._fill(batch_size, context)
+            self._repair()
+        except _TimeIsUp:
+            pass
+        self._tell("")
+        return Calibration(tuple(self._cells()))
+
+    def _cells(self) -> list[CostCell]:
+        """Those of batch sizes whose length 0 has another to be compared with."""
+        measured = {point: one for point, one in self._samples.items() if one.measured}
+        counts: dict[tuple[int, int], int] = {}
+        for point in measured:
+            group = point.batch_size, point.context
+            counts[group] = counts.get(group, 0) + 1
+        return [
+            CostCell(*point, *one.typical)
+            for point, one in sorted(measured.items())
+            if counts[point.batch_size, point.context] > 1
+            and point._replace(draft_len=0) in measured
+        ]
+
+    def _outline(self) -> None:
+        context = self._grid.contexts[0]
+        beaten = previous = 0
+        spent = 0.0
+        for batch_size in self._grid.batch_sizes:
+            if previous:
+                # A step takes at most as many times longer as there are more sequences.
+                self._require_time(spent * batch_size / previous)
+            started = self._clock()
+            for draft_len in (0, 1):
+                self._begin(Point(batch_size, draft_len, context))
+            spent, previous = self._clock() - started, batch_size
+            if beaten >= 2:
+                for other in self._grid.contexts:
+                    self._planned[batch_size, other] = (0, 1)
+            elif self._cannot_win(Point(batch_size, 1, context)):
+                beaten += 1
+            else:
+                beaten = 0
+
+    def _fill(self, batch_size: int, context: int) -> None:
+        points = self._begin_all(batch_size, context)
+        share = _EXTRA_SHARE * self._max_seconds / len(self._planned)
+        extra_until = None
+        while unsettled := [point for point in points if self._wants_more(point)]:
+            if all(len(self._samples[point].measured) >= LEAST_REPEATS for point in unsettled):
+                extra_until = extra_until or self._clock() + share
+                if self._clock() >= extra_until:
+                    break
+            for point in unsettled:
+                self._again(point)
+
+    def _repair(self) -> None:
+        """Measure anew what was disturbed, some times at most: it may be a moment or for good."""
+        for _ in range(MOST_REPAIRS):
+            points = [point for point in self._samples if self._is_disturbed(point)]
+            for point in points:
+                self._require_time(LEAST_REPEATS * self._samples[point].quickest)
+                anew = _Samples(
+                    self._take(point), [self._take(point) for _ in range(LEAST_REPEATS)]
+                )
+                if sum(anew.typical) < sum(self._samples[point].typical):
+                    self._samples[point] = anew
+
+    def _is_disturbed(self, point: Point) -> bool:
+        seconds = sum(self._samples[point].typical)
+        return any(
+            seconds > DISTURBED * sum(other.typical)
+            for larger, other in self._samples.items()
+            if larger != point and all(a >= b for a, b in zip(larger, point, strict=True))
+        )
+
+    def _begin_all(self, batch_size: int, context: int) -> list[Point]:
+        """All lengths once, up to where they can't win."""
+        lengths = self._planned[batch_size, context]
+        points: list[Point] = []
+        for draft_len in lengths:
+            point = Point(batch_size, draft_len, context)
+            if point not in self._samples:
+                self._require_time(self._expected(point))
+                self._begin(point)
+            points.append(point)
+            if len(points) > 2 and all(self._cannot_win(one) for one in points[-2:]):
+                break
+        # What does not win here does not at longer contexts, whose lengths go by the longest here.
+        kept = lengths[: len(points)]
+        self._planned[batch_size, context] = kept
+        if context == self._grid.contexts[0]:
+            for other in self._grid.contexts[1:]:
+                few = (*(length for length in _few(self._grid) if length < kept[-1]), kept[-1])
+                self._planned[batch_size, other] = few
+        return points
+
+    def _begin(self, point: Point) -> None:
+        self._samples[point] = _Samples(self._take(point))
+        self._again(point, is_limited=False)
+
+    def _again(self, point: Point, *, is_limited: bool = True) -> None:
+        samples = self._samples[point]
+        if is_limited:
+            self._require_time(samples.quickest)
+        samples.measured.append(self._take(point))
+
+    def _take(self, point: Point) -> Seconds:
+        if self._stopped():
+            raise CalibrationStopped("calibration was stopped")
+        self._tell(f"batch {point.batch_size}, length {point.draft_len}, context {point.context}")
+        return self._measure(point)
+
+    def _wants_more(self, point: Point) -> bool:
+        samples = self._samples[point]
+        return len(samples.measured) < MOST_REPEATS and not samples.is_settled
+
+    def _cannot_win(self, point: Point) -> bool:
+        if not point.draft_len:
+            return False
+        without = self._samples[point._replace(draft_len=0)]
+        return self._samples[point].quickest / (point.draft_len + 1) >= without.quickest
+
+    def _expected(self, point: Point) -> float:
+        """Seconds of a warm-up and a sample, at most: with as much idle arithmetic as none."""
+        without = self._samples.get(Point(point.batch_size, 0, self._grid.contexts[0]))
+        return 2 * (point.draft_len + 1) * without.quickest if without else 0.0
+
+    def _require_time(self, seconds: float) -> None:
+        if self._clock() - self._started + seconds > self._max_seconds:
+            raise _TimeIsUp
+
+    def _tell(self, what: str) -> None:
+        total = done = 0
+        for (batch_size, context), lengths in self._planned.items():
+            for draft_len in lengths:
+                # In tokens: so the work goes on at an even pace. Few take as long as eight.
+                work = LEAST_REPEATS * max(8, batch_size * (draft_len + 1))
+                samples = self._samples.get(Point(batch_size, draft_len, context))
+                total += work
+                if samples is not None:
+                    done += work * min(LEAST_REPEATS, len(samples.measured)) // LEAST_REPEATS
+        self._report(total if not what else done, total, what)
+
+
+def _few(grid: Grid) -> tuple[int, ...]:
+    """Lengths of further contexts: a line from 0 through 2 to the longest tells the rest."""
+    return tuple(sorted({0, *(n for n in grid.draft_lens if n == 2), grid.draft_lens[-1]}))

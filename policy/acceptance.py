@@ -1,0 +1,147 @@
+"""How many draft tokens are kept: by position, from counts that fade, with a prior; and the paper's
+power law l(s) = c * s^gamma beyond the positions seen (Su, Giannoula, Pekhimenko 2023,
+arXiv 2310.18813)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from policy.paper import fit_power_law
+from policy.stats import PositionCounts, batch_bucket
+
+PRIOR_ACCEPTANCE = 0.4
+_PRIOR_TOKENS = 8.0
+_PRIOR_ROUNDS = 4.0
+_SEEN = 5.0
+"""Drafts that reached a position before its own count says something."""
+_LEAST_ROUNDS = 100.0
+_LEAST_Z = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Of drafts at one batch size."""
+
+    has_draft: float
+    """Share of the rounds in which a draft was asked for and there was one."""
+    survival: tuple[float, ...]
+    """Entry k: probability that a draft's tokens at positions 0 to k are all kept; never rising."""
+    c: float
+    gamma: float
+    """l(s) = c * s^gamma of drafts that there were."""
+    rounds: float = 0.0
+    """Evidence, faded."""
+
+    def accepted(self, draft_len: int) -> float:
+        """l(s): tokens kept in a round on average, rounds without a draft included."""
+        return self.has_draft * sum(self.survival[:draft_len])
+
+    @property
+    def mean_conditional(self) -> float:
+        """How often a token is kept whose forerunners were: as of a draft that goes on for ever
+        with the same chance, and keeps as many."""
+        kept = sum(self.survival)
+        return kept / (1.0 + kept - self.survival[-1]) if self.survival else PRIOR_ACCEPTANCE
+
+
+class AcceptanceTracker:
+    """Counts by batch size, fading, and the estimate they give."""
+
+    def __init__(self, max_len: int) -> None:
+        self._max_len = max_len
+        self._counts: dict[int, PositionCounts] = {}
+
+    def observe(
+        self, counts: Mapping[int, PositionCounts], steps: float, half_life_steps: float
+    ) -> None:
+        """Take in what came in `steps` steps with drafts; what was before fades."""
+        for before in self._counts.values():
+            before.scale(0.5 ** (steps / half_life_steps))
+        for bucket, fresh in counts.items():
+            self._counts.setdefault(bucket, PositionCounts()).merge(fresh)
+
+    def estimate(self, batch_size: int) -> Acceptance:
+        """Of all traffic together, unless the drafts at this batch size plainly fare otherwise."""
+        pooled = self._all()
+        own = self._counts.get(batch_bucket(batch_size))
+        if own is not None and _differ(own, pooled):
+            return self._of(own)
+        return self._of(pooled)
+
+    def pooled(self) -> Acceptance:
+        """Of all traffic together."""
+        return self._of(self._all())
+
+    def _all(self) -> PositionCounts:
+        pooled = PositionCounts()
+        for counts in self._counts.values():
+            pooled.merge(counts)
+        return pooled
+
+    def _of(self, counts: PositionCounts) -> Acceptance:
+        survival: list[float] = []
+        chance, alive = PRIOR_ACCEPTANCE, 1.0
+        for position in range(self._max_len):
+            reached = counts.reached[position] if position < len(counts.reached) else 0.0
+            kept = counts.kept[position] if position < len(counts.kept) else 0.0
+            if position and reached < _SEEN:
+                break
+            chance = (kept + _PRIOR_TOKENS * chance) / (reached + _PRIOR_TOKENS)
+            alive *= chance
+            survival.append(alive)
+        lengths = range(1, len(survival) + 1)
+        c, gamma = fit_power_law([(s, sum(survival[:s])) for s in lengths])
+        while len(survival) < self._max_len:
+            s = len(survival) + 1
+            more = c * (s**gamma - (s - 1) ** gamma)
+            survival.append(max(0.0, min(more, survival[-1] * min(1.0, chance + 0.1))))
+        drafts = counts.reached[0] if counts.reached else 0.0
+        has_draft = (drafts + _PRIOR_ROUNDS) / (max(counts.asked, drafts) + _PRIOR_ROUNDS)
+        return Acceptance(has_draft, tuple(survival), c, gamma, counts.asked)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "max_len": self._max_len,
+            "counts": {str(bucket): asdict(counts) for bucket, counts in self._counts.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: object) -> "AcceptanceTracker":
+        """Raises ValueError for anything that `as_json` never made."""
+        try:
+            tracker = cls(int(value["max_len"]))  # type: ignore[index]
+            for bucket, counts in value["counts"].items():  # type: ignore[index]
+                found = PositionCounts(
+                    float(counts["asked"]),
+                    [float(number) for number in counts["reached"]],
+                    [float(number) for number in counts["kept"]],
+                )
+                numbers = (found.asked, *found.reached, *found.kept)
+                if not all(math.isfinite(n) and n >= 0 for n in numbers):
+                    raise ValueError(f"counts of batch size {bucket} must be finite, from 0 on")
+                tracker._counts[int(bucket)] = found
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not a state of acceptance: {error}") from None
+        return tracker
+
+
+def _differ(own: PositionCounts, pooled: PositionCounts) -> bool:
+    """Whether some drafts fare otherwise than the rest: two proportions, z at least 3."""
+
+    def first(counts: list[float]) -> float:
+        return counts[0] if counts else 0.0
+
+    n, m = first(own.reached), first(pooled.reached) - first(own.reached)
+    kept, others = first(own.kept), first(pooled.kept) - first(own.kept)
+    return _z(kept, n, others, m) >= _LEAST_Z or (
+        _z(n, own.asked, m, pooled.asked - own.asked) >= _LEAST_Z
+    )
+
+
+def _z(a: float, n: float, b: float, m: float) -> float:
+    if n < _LEAST_ROUNDS or m < _LEAST_ROUNDS:
+        return 0.0
+    both = (a + b) / (n + m)
+    variance = both * (1 - both) * (1 / n + 1 / m)
+    return abs(a / n - b / m) / math.sqrt(variance) if variance > 0 else 0.0

@@ -1,0 +1,138 @@
+"""Calibrated cost set right by the steps of real traffic."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from policy.cost import Calibration, Correction, CostModel
+from policy.stats import ShapeSums, StepShape
+
+_HALF_LIFE_STEPS = 500.0
+_PRIOR_STEPS = 50.0
+"""What calibration weighs against steps seen."""
+_CLIP = 4.0
+"""A step that took more than so many times what was expected, or less than its inverse, counts as
+if it had taken just that: something else was going on."""
+_SLOPES = (0.25, 4.0)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of the regression y = scale + (scale * slope) * x at one batch size, where y is a step's
+    seconds and x what its draft tokens should add, both over the seconds expected without drafts;
+    decayed."""
+
+    n: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    drafts: float = 0.0
+    draft_ratio: float = 0.0
+
+    def decay(self, factor: float) -> None:
+        for name in self.__slots__:
+            setattr(self, name, factor * getattr(self, name))
+
+
+class CostTracker:
+    """The cost model of one kind of replica, from its calibration and its traffic."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.calibration = calibration
+        self._base = CostModel(calibration)
+        self._sums: dict[int, _Sums] = {}
+
+    def observe(self, shapes: Mapping[StepShape, ShapeSums]) -> None:
+        """Take in steps in which all sequences decoded."""
+        for shape, sums in shapes.items():
+            if sums.steps and sums.target_seconds > 0:
+                self._observe(shape, sums)
+
+    def _observe(self, shape: StepShape, sums: ShapeSums) -> None:
+        steps, size = sums.steps, shape.batch_size
+        context = sums.context_tokens / steps
+        plain = self._base.target_seconds(size, 0, context)
+        whole = self._base.target_seconds(size, shape.num_drafted, context)
+        x = whole / plain - 1.0
+        ratio = sums.target_seconds / steps / whole
+        y = min(_CLIP, max(1 / _CLIP, ratio)) * (1.0 + x)
+        into = self._sums.setdefault(self._bucket(size), _Sums())
+        into.decay(0.5 ** (steps / _HALF_LIFE_STEPS))
+        into.n += steps
+        into.x += steps * x
+        into.y += steps * y
+        into.xx += steps * x * x
+        into.xy += steps * x * y
+        expected = self._base.draft_seconds(size, shape.draft_len, context)
+        if shape.draft_len and expected > 0:
+            into.drafts += steps
+            ratio = sums.draft_seconds / steps / expected
+            into.draft_ratio += steps * min(_CLIP, max(0.0, ratio))
+
+    def model(self) -> CostModel:
+        """With corrections where there was traffic; elsewhere with the scale of all of it."""
+        if not self._sums:
+            return self._base
+        n = sum(sums.n for sums in self._sums.values())
+        scale = sum(_scale(sums) * sums.n for sums in self._sums.values()) / max(n, 1e-9)
+        pooled = _mix_to(scale, 1.0, n)
+        return CostModel(
+            self.calibration,
+            {size: _correction(self._sums.get(size), pooled) for size in self._sizes},
+        )
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        return self.calibration.batch_sizes
+
+    def _bucket(self, batch_size: int) -> int:
+        return min(self._sizes, key=lambda size: abs(math.log(size / batch_size)))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "calibration": self.calibration.as_json(),
+            "sums": {str(size): asdict(sums) for size, sums in self._sums.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: object) -> "CostTracker":
+        """Raises ValueError for anything that `as_json` never made."""
+        try:
+            tracker = cls(Calibration.from_json(value["calibration"]))  # type: ignore[index]
+            for size, sums in value["sums"].items():  # type: ignore[index]
+                numbers = {name: float(number) for name, number in sums.items()}
+                if not all(math.isfinite(number) for number in numbers.values()):
+                    raise ValueError(f"sums of batch size {size} are not finite")
+                tracker._sums[tracker._bucket(int(size))] = _Sums(**numbers)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not a state of cost: {error}") from None
+        return tracker
+
+
+def _scale(sums: _Sums) -> float:
+    """With the slope as calibrated."""
+    return sums.y / max(1e-9, sums.n + sums.x)
+
+
+def _mix_to(value: float, prior: float, n: float) -> float:
+    return (n * value + _PRIOR_STEPS * prior) / (n + _PRIOR_STEPS)
+
+
+def _correction(sums: _Sums | None, pooled: float) -> Correction:
+    if sums is None or sums.n <= 0:
+        return Correction(scale=pooled)
+    scale = _mix_to(_scale(sums), pooled, sums.n)
+    slope = 1.0
+    # How much draft tokens add is seen only where their number varied.
+    mean_x, mean_y = sums.x / sums.n, sums.y / sums.n
+    spread = sums.xx / sums.n - mean_x**2
+    if spread > 1e-6:
+        gradient = (sums.xy / sums.n - mean_x * mean_y) / spread
+        # As many steps' worth of evidence as the spread is of what one plain step costs.
+        seen = sums.n * min(1.0, spread / max(1e-9, sums.xx / sums.n))
+        slope = min(_SLOPES[1], max(_SLOPES[0], _mix_to(gradient / scale, 1.0, seen)))
+        scale = _mix_to(sums.y / (sums.n + slope * sums.x), pooled, sums.n)
+    draft = (sums.draft_ratio + _PRIOR_STEPS) / (sums.drafts + _PRIOR_STEPS)
+    return Correction(scale, slope, draft)

@@ -1,0 +1,200 @@
+"""What is known of one kind of replica, and the table that follows from it. Pure but for counting.
+
+Calibration says what a round costs; reports of live traffic set that right, and say how many draft
+tokens are kept. Both fade, so that the table follows machine and traffic.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from policy.acceptance import Acceptance, AcceptanceTracker
+from policy.cost import Calibration, CostModel
+from policy.cost_tracker import CostTracker
+from policy.explain import Evaluate, explain, why
+from policy.optimize import Choice, Decision, decide, evaluate, rungs_of
+from policy.stats import StatsWindow, batch_bucket
+from policy.table import Budget, SpeculationTable
+
+MIN_GAIN = 0.03
+"""A length changes when another is expected to give so much more."""
+_HALF_LIFE_STEPS = 100.0
+"""Of the steps of one replica: a change of the traffic is half believed after so many."""
+_USUAL_CONTEXT = 256.0
+_CONTEXT_HALF_LIFE_STEPS = 500.0
+_CHANGED_ACCEPTANCE = 0.08
+_CHANGED_BREAK_EVEN = 0.3
+"""A budget is published anew when one of them moved so far; the second is a share of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A table to be published."""
+
+    rungs: tuple[tuple[int, int], ...]
+    budget: Budget
+    why: str
+
+
+class Learner:
+    """Takes in reports and decides. One for each kind of replica."""
+
+    def __init__(self, *, max_batch: int, max_draft_len: int) -> None:
+        self._max_batch = max_batch
+        self._max_draft_len = max_draft_len
+        self._cost: CostTracker | None = None
+        self._acceptance = AcceptanceTracker(max_draft_len)
+        self._context = _USUAL_CONTEXT
+        self.steps = 0
+        """Steps that were reported: of two states of knowledge the one with more is better."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        return None if self._cost is None else self._cost.calibration
+
+    def calibrate(self, calibration: Calibration) -> None:
+        """What was measured; corrections by traffic begin anew."""
+        self._cost = CostTracker(calibration)
+
+    def observe(self, window: StatsWindow, num_replicas: int) -> None:
+        """Take in what a replica counted; `num_replicas` report in turns."""
+        self.steps += window.steps
+        with_drafts = window.steps - window.steps_without_draft + window.probes
+        self._acceptance.observe(
+            window.positions, with_drafts, _HALF_LIFE_STEPS * max(1, num_replicas)
+        )
+        steps = sum(sums.steps for sums in window.shapes.values())
+        if steps:
+            mean = sum(sums.context_tokens for sums in window.shapes.values()) / steps
+            share = 0.5 ** (steps / _CONTEXT_HALF_LIFE_STEPS)
+            self._context = share * self._context + (1 - share) * mean
+        if self._cost is not None:
+            self._cost.observe(window.shapes)
+
+    def decide(self, table: SpeculationTable) -> Decided | None:
+        """What to publish in the place of `table`; None where that is as good, or nothing was
+        measured yet."""
+        if self._cost is None:
+            return None
+        cost, acceptance_of = self._cost.model(), self._acceptances()
+        is_first = table.budget is None
+        decision = decide(
+            cost,
+            acceptance_of,
+            max_batch=self._max_batch,
+            max_len=self._max_draft_len,
+            context=self._context,
+            previous=None if is_first else table.draft_len,
+            min_gain=MIN_GAIN,
+        )
+        rungs = rungs_of(decision)
+        pooled = self._acceptance.pooled()
+        budget = _budget(rungs, decision, pooled)
+        if is_first:
+            reason = f"first table of measured cost; {_seen(pooled)}"
+        elif rungs != table.rungs:
+            before = [table.draft_len(size) for size in range(1, self._max_batch + 1)]
+            if not decision.changed:
+                reason = "the same lengths in fewer rungs"
+            else:
+                evaluated = self._evaluate(cost, acceptance_of)
+                reason = f"{why(before, decision, evaluated)}; {_seen(pooled)}"
+        elif table.budget is not None and _moved(table.budget, budget):
+            reason = (
+                f"acceptance {table.budget.acceptance:.2f} -> {budget.acceptance:.2f}: "
+                "who gets draft tokens"
+            )
+        else:
+            return None
+        return Decided(rungs, budget, reason)
+
+    def choices(self, batch_size: int) -> tuple[list[Choice], Acceptance] | None:
+        """What each length gives at a batch size; None where nothing was measured yet."""
+        if self._cost is None:
+            return None
+        cost, acceptance_of = self._cost.model(), self._acceptances()
+        evaluated = self._evaluate(cost, acceptance_of)
+        lengths = range(self._max_draft_len + 1)
+        return [evaluated(batch_size, s) for s in lengths], acceptance_of(batch_size)
+
+    def explain(self, batch_size: int, table: SpeculationTable) -> str:
+        """In words and numbers why the table has its length there."""
+        found = self.choices(batch_size)
+        length = min(table.draft_len(batch_size), self._max_draft_len)
+        if found is None:
+            return f"at batch {batch_size} length {length}: no cost was measured yet"
+        return explain(found[0], length, found[1])
+
+    def _evaluate(self, cost: CostModel, acceptance_of: Callable[[int], Acceptance]) -> Evaluate:
+        return lambda size, length: evaluate(cost, acceptance_of(size), size, length, self._context)
+
+    def _acceptances(self) -> Callable[[int], Acceptance]:
+        """By batch size, each estimated once."""
+        found: dict[int, Acceptance] = {}
+
+        def acceptance_of(batch_size: int) -> Acceptance:
+            bucket = batch_bucket(batch_size)
+            if bucket not in found:
+                found[bucket] = self._acceptance.estimate(bucket)
+            return found[bucket]
+
+        return acceptance_of
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "max_batch": self._max_batch,
+            "max_draft_len": self._max_draft_len,
+            "steps": self.steps,
+            "context": self._context,
+            "cost": None if self._cost is None else self._cost.as_json(),
+            "acceptance": self._acceptance.as_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: object) -> "Learner":
+        """Raises ValueError for anything that `as_json` never made."""
+        try:
+            learner = cls(
+                max_batch=int(value["max_batch"]),  # type: ignore[index]
+                max_draft_len=int(value["max_draft_len"]),  # type: ignore[index]
+            )
+            learner.steps = int(value["steps"])  # type: ignore[index]
+            learner._context = float(value["context"])  # type: ignore[index]
+            cost = value["cost"]  # type: ignore[index]
+            learner._cost = None if cost is None else CostTracker.from_json(cost)
+            learner._acceptance = AcceptanceTracker.from_json(value["acceptance"])  # type: ignore[index]
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a state of a learner: {error}") from None
+        return learner
+
+
+def _budget(rungs: Sequence[tuple[int, int]], decision: Decision, acceptance: Acceptance) -> Budget:
+    """A sequence that fares as all do gets the table's length: break-even is held to where that is
+    so."""
+    rate = acceptance.mean_conditional
+    break_even = []
+    for largest, length in rungs:
+        least = decision.choices[largest - 1].min_survival
+        low, high = rate ** (length + 1), rate**length
+        # A hair above the chance of one more token.
+        break_even.append(min(high, max(least, low + 0.05 * (high - low))))
+    return Budget(tuple(break_even), rate)
+
+
+def _moved(before: Budget, after: Budget) -> bool:
+    if abs(before.acceptance - after.acceptance) > _CHANGED_ACCEPTANCE:
+        return True
+    return any(
+        abs(old - new) > _CHANGED_BREAK_EVEN * max(old, new)
+        for old, new in zip(before.break_even, after.break_even, strict=True)
+    )
+
+
+def _seen(acceptance: Acceptance) -> str:
+    if acceptance.rounds < 1:
+        return "nothing was drafted yet"
+    first = acceptance.survival[0] if acceptance.survival else 0.0
+    return (
+        f"first token kept {first:.2f}, drafts in {acceptance.has_draft:.2f} of "
+        f"{acceptance.rounds:,.0f} rounds"
+    )

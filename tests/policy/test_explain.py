@@ -1,0 +1,118 @@
+"""Words and numbers of a decision, on a cost that can be followed by hand."""
+
+import json
+
+import pytest
+
+from policy.acceptance import Acceptance
+from policy.explain import MAX_CHANGES, batch_sizes_shown, explain, table_report, why
+from policy.optimize import Choice, Decision
+
+TOKENS = {0: 1.0, 1: 1.2, 2: 1.31, 3: 1.36, 4: 1.38}
+SECONDS = {0: 0.071, 1: 0.078, 2: 0.0842, 3: 0.0931, 4: 0.1012}
+ACCEPTANCE = Acceptance(
+    has_draft=1.0, survival=(0.36, 0.17, 0.08, 0.04), c=0.36, gamma=0.6, rounds=1240.4
+)
+
+
+def choice(batch_size: int, draft_len: int) -> Choice:
+    tokens, seconds = TOKENS[draft_len], SECONDS[draft_len]
+    return Choice(
+        batch_size=batch_size,
+        draft_len=draft_len,
+        tokens_per_round=tokens,
+        round_seconds=seconds,
+        tokens_per_second=batch_size * tokens / seconds,
+        min_survival=0.21,
+    )
+
+
+def decision(*lengths: int) -> Decision:
+    choices = tuple(choice(size, length) for size, length in enumerate(lengths, start=1))
+    return Decision(choices=choices, changed=())
+
+
+def test_a_choice_is_explained_beside_its_neighbours_and_no_draft_at_all() -> None:
+    assert explain([choice(8, length) for length in range(5)], 2, ACCEPTANCE) == (
+        "at batch 8 length 2: 1.31 tokens a round in 84 ms, 124 tokens/s; "
+        "length 0 would give 1.00 in 71 ms, 113 tokens/s (-9 %); "
+        "length 1 would give 1.20 in 78 ms, 123 tokens/s (-1.1 %); "
+        "length 3 would give 1.36 in 93 ms, 117 tokens/s (-6 %); "
+        "break-even survival 0.21; "
+        "acceptance by position 0.36, 0.17, 0.08, 0.04 from 1,240 rounds"
+    )
+
+
+def test_a_length_that_is_not_the_best_is_told_with_the_best_one() -> None:
+    told = explain([choice(8, length) for length in range(5)], 4, ACCEPTANCE)
+    assert "at batch 8 length 4: 1.38 tokens a round in 101 ms" in told
+    assert "length 2 would give 1.31 in 84 ms, 124 tokens/s (+14 %)" in told
+    assert "the best is length 2" in told
+    assert "length 1 would" not in told
+
+
+def test_length_zero_is_not_compared_with_itself() -> None:
+    told = explain([choice(1, 0), choice(1, 1)], 0, ACCEPTANCE)
+    assert told.count("length 0") == 1
+    assert "length 1 would give 1.20 in 78 ms, 15.4 tokens/s (+9 %)" in told
+    assert "acceptance by position 0.36 from" in told
+
+
+def test_sequences_without_a_draft_and_a_bare_prior_are_told() -> None:
+    sparse = Acceptance(has_draft=0.25, survival=(0.8,), c=0.8, gamma=0.9, rounds=0.0)
+    told = explain([choice(1, 0), choice(1, 1)], 1, sparse)
+    assert told.endswith(
+        "acceptance by position 0.80 of the 25% with one assumed, nothing drafted yet"
+    )
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [[choice(8, 0)], [], [choice(8, 2), choice(4, 0)]],
+)
+def test_choices_that_say_nothing_of_the_chosen_length_are_refused(choices: list[Choice]) -> None:
+    with pytest.raises(ValueError, match="draft length 2, got lengths"):
+        explain(choices, 2, ACCEPTANCE)
+
+
+def test_batch_sizes_that_change_alike_are_one_stretch() -> None:
+    line = why([1, 2, 1, 1, 1, 1], decision(2, 2, 0, 0, 2, 2), choice)
+    assert line == (
+        "batch 1: 1 -> 2 (+1.1 %), batch 3 to 4: 1 -> 0 (-8.5 %), batch 5 to 6: 1 -> 2 (+1.1 %)"
+    )
+
+
+def test_a_gap_ends_a_stretch() -> None:
+    line = why([1, 2, 1], decision(2, 2, 2), choice)
+    assert line == "batch 1: 1 -> 2 (+1.1 %), batch 3: 1 -> 2 (+1.1 %)"
+
+
+def test_sizes_unknown_before_had_no_drafts() -> None:
+    assert why([2], decision(2, 2, 2), choice) == "batch 2 to 3: 0 -> 2 (+10.5 %)"
+    assert why([2, 2, 2], decision(2, 2), choice) == "no length changed"
+
+
+def test_a_line_stays_one_however_many_stretches_there_are() -> None:
+    line = why([0] * 40, decision(*[1, 0] * 20), choice)
+    assert line.count("->") == MAX_CHANGES
+    assert line.endswith(f", and {20 - MAX_CHANGES} more")
+
+
+def test_the_report_holds_every_length_at_every_power_of_two() -> None:
+    report = json.loads(json.dumps(table_report(choice, [2] * 12, 3)))
+    assert [row["batch_size"] for row in report] == [1, 2, 4, 8, 12]
+    assert {row["draft_len"] for row in report} == {2}
+    assert [cell["draft_len"] for cell in report[3]["lengths"]] == [0, 1, 2, 3]
+    assert report[3]["lengths"][1] == {
+        "draft_len": 1,
+        "tokens_per_round": 1.2,
+        "round_seconds": 0.078,
+        "tokens_per_second": choice(8, 1).tokens_per_second,
+    }
+    assert table_report(choice, [], 3) == []
+
+
+def test_sizes_shown() -> None:
+    assert [batch_sizes_shown(largest) for largest in (0, 1, 2, 3, 8)] == [
+        *([], [1], [1, 2], [1, 2, 3], [1, 2, 4, 8])
+    ]
