@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 from ray import serve
 
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
-from cluster.policy_client import connect_policy_actor
+from cluster.policy_client import ANSWER_S, connect_policy_actor
 from deployments import garbage
 from deployments.config import AppConfig
 from deployments.policy_access import PolicyAccess
 from engine.errors import PacelineError
-from policy.board import initial_publication
+from policy.board import Introduction, initial_publication
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from deployments.knowledge import Knowledge
     from deployments.service import GenerationService
     from engine.loop import EngineLoop
 
@@ -42,7 +43,10 @@ class PacelineReplica:
         report = await _stage_reporter(replica_id)
         try:
             # In a thread: Serve's own calls on this event loop go on being answered.
-            loop, self._service = await asyncio.to_thread(_load, config, report)
+            may_calibrate = _asking(asyncio.get_running_loop(), replica_id)
+            loop, self._service, knowledge = await asyncio.to_thread(
+                _load, config, report, may_calibrate
+            )
         except Exception as error:
             await _report_failure(replica_id, error)
             raise
@@ -53,6 +57,8 @@ class PacelineReplica:
             connect_policy_actor,
             loop.set_table,
             loop.drain_stats,
+            introduction=None if knowledge is None else knowledge.introduction,
+            keep=(lambda learned: None) if knowledge is None else knowledge.keep,
         )
         self._policy = PolicyAccess(
             replica_id, self._channel, connect_policy_actor, config.max_draft_len
@@ -94,10 +100,14 @@ class PacelineReplica:
 
 
 def _load(
-    config: AppConfig, report: Callable[[str], None]
-) -> "tuple[EngineLoop, GenerationService]":
-    """Build the engine and its text service. Raises ConfigError."""
+    config: AppConfig,
+    report: Callable[[str], None],
+    may_calibrate: Callable[[Introduction], bool],
+) -> "tuple[EngineLoop, GenerationService, Knowledge | None]":
+    """Build the engine, what is known of its kind, and its text service. Raises ConfigError."""
     report("importing torch")
+    from deployments.knowledge import Knowledge
+    from deployments.models.cache import default_home
     from deployments.service import GenerationService
     from engine.build import build_engine
     from engine.loop import EngineLoop
@@ -107,6 +117,11 @@ def _load(
     tokenizer = load_tokenizer(engine_config.model)
     table = initial_publication(config.initial_policy).table
     engine = build_engine(engine_config, table, report)
+    knowledge = None
+    if config.max_draft_len:
+        knowledge = Knowledge(engine_config, default_home() / "calibration")
+        if config.initial_policy.mode == "adaptive":
+            knowledge.calibrate(engine, report, may_calibrate)
     loop = EngineLoop(engine)
     loop.start()
     service = GenerationService(
@@ -117,7 +132,28 @@ def _load(
         vocab_size=engine.vocab_size,
     )
     garbage.settle()
-    return loop, service
+    return loop, service, knowledge
+
+
+def _asking(
+    event_loop: asyncio.AbstractEventLoop, replica_id: str
+) -> Callable[[Introduction], bool]:
+    """Asks the policy actor, from another thread, whether to calibrate. Yes where it can't be
+    asked: too much is measured then, but never too little."""
+
+    async def ask(said: Introduction) -> bool:
+        async with asyncio.timeout(ANSWER_S):
+            client = await connect_policy_actor()
+            return await client.may_calibrate(replica_id, said)
+
+    def may_calibrate(said: Introduction) -> bool:
+        try:
+            return asyncio.run_coroutine_threadsafe(ask(said), event_loop).result()
+        except Exception as error:  # whatever it is, the replica is to serve
+            logger.warning("the policy actor can't be asked (%s)", type(error).__name__)
+            return True
+
+    return may_calibrate
 
 
 async def _stage_reporter(replica_id: str) -> Callable[[str], None]:

@@ -1,5 +1,6 @@
 """`paceline calibrate`: what a step costs on this machine, and the table that follows from it."""
 
+import math
 import signal
 import time
 from pathlib import Path
@@ -54,7 +55,7 @@ def calibrate(
     and keeps nothing. The table shown holds for one assumed acceptance; in service it follows what
     is kept.
     """
-    from deployments.commands.calibrate_report import Report
+    from deployments.commands.calibrate_report import CalibrationReport, assumed
     from deployments.models.cache import default_home
     from engine.calibrate.cache import load, store
     from engine.errors import ConfigError
@@ -71,10 +72,10 @@ def calibrate(
             typer.echo(f"Kept in {folder / kind.key}.json", err=True)
     else:
         typer.echo("Measured before; --again measures anew.", err=True)
-    report = Report(
+    report = CalibrationReport(
         kind=kind,
         calibration=found,
-        acceptance=acceptance,
+        acceptance=assumed(acceptance, config.max_draft_len),
         max_batch=config.max_num_seqs,
         max_len=config.max_draft_len,
     )
@@ -163,7 +164,7 @@ class _Terminal:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("", total=1.0)
-        self._told_s = 0.0
+        self._told_s = -math.inf
         self._signals = StopSignals(lambda _: None)
 
     def __enter__(self) -> None:

@@ -155,9 +155,9 @@ def _ready_lines(config: "AppConfig", elapsed_s: float, address: str | None) -> 
 
 
 def choice_in_words(choice: "PolicyChoice") -> str:
-    """`off`, `fixed 4` or `table 1:5,8:2`, as `paceline policy set` takes it."""
-    if choice.mode == "off":
-        return "off"
+    """`adaptive`, `off`, `fixed 4` or `table 1:5,8:2`, as `paceline policy set` takes it."""
+    if choice.mode in ("adaptive", "off"):
+        return choice.mode
     if choice.mode == "fixed":
         return f"fixed {choice.max_draft_len}"
     return "table " + ",".join(f"{batch_size}:{length}" for batch_size, length in choice.rungs)

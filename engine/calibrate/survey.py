@@ -87,7 +87,7 @@ class Survey:
     First lengths 0 and 1 at every batch size, so that whatever ends the time leaves something for
     each; then the other lengths; then the further contexts. At a batch size lengths take turns, so
     that a noisy moment meets all of them, and what seems to cost more than a larger step does is
-    measured again at the end. Left out is what can't win:
+    measured again. Left out is what can't win:
 
     - Lengths above two in a row that cost more for a token than length 0 even if every draft token
       were kept. Cost is convex in the length from there on, as the target computes more tokens than
@@ -119,6 +119,8 @@ class Survey:
             for size in grid.batch_sizes
         }
         """Lengths by batch size and context: those that are or will be measured."""
+        self._confirmed: set[Point] = set()
+        """What was measured again because it seemed disturbed."""
 
     def run(self) -> Calibration:
         """Raises CalibrationStopped."""
@@ -127,30 +129,35 @@ class Survey:
             for context in self._grid.contexts:
                 for batch_size in self._grid.batch_sizes:
                     self._fill(batch_size, context)
-            self._repair()
+                self._repair()
         except _TimeIsUp:
             pass
         self._tell("")
         return Calibration(tuple(self._cells()))
 
     def _cells(self) -> list[CostCell]:
-        """Those of batch sizes whose length 0 has another to be compared with."""
-        measured = {point: one for point, one in self._samples.items() if one.measured}
-        counts: dict[tuple[int, int], int] = {}
-        for point in measured:
-            group = point.batch_size, point.context
-            counts[group] = counts.get(group, 0) + 1
+        """Those of batch sizes whose length 0 has another to be compared with, and of contexts that
+        have all batch sizes: what is interpolated between contexts needs both."""
+        lengths: dict[tuple[int, int], set[int]] = {}
+        for point, one in self._samples.items():
+            if one.measured:
+                lengths.setdefault((point.batch_size, point.context), set()).add(point.draft_len)
+        rows = {row for row, found in lengths.items() if 0 in found and len(found) > 1}
+        first = self._grid.contexts[0]
+        whole = {
+            context
+            for context in self._grid.contexts
+            if all((size, context) in rows for size, other in rows if other == first)
+        }
         return [
-            CostCell(*point, *one.typical)
-            for point, one in sorted(measured.items())
-            if counts[point.batch_size, point.context] > 1
-            and point._replace(draft_len=0) in measured
+            CostCell(*point, *self._seconds(point))
+            for point, one in sorted(self._samples.items())
+            if one.measured and point.context in whole and (point.batch_size, point.context) in rows
         ]
 
     def _outline(self) -> None:
         context = self._grid.contexts[0]
-        beaten = previous = 0
-        spent = 0.0
+        previous, spent = 0, 0.0
         for batch_size in self._grid.batch_sizes:
             if previous:
                 # A step takes at most as many times longer as there are more sequences.
@@ -159,6 +166,9 @@ class Survey:
             for draft_len in (0, 1):
                 self._begin(Point(batch_size, draft_len, context))
             spent, previous = self._clock() - started, batch_size
+        self._repair()
+        beaten = 0
+        for batch_size in self._grid.batch_sizes:
             if beaten >= 2:
                 for other in self._grid.contexts:
                     self._planned[batch_size, other] = (0, 1)
@@ -180,24 +190,39 @@ class Survey:
                 self._again(point)
 
     def _repair(self) -> None:
-        """Measure anew what was disturbed, some times at most: it may be a moment or for good."""
+        """Measure anew what was disturbed, some times at most: a machine may be jagged for good."""
         for _ in range(MOST_REPAIRS):
             points = [point for point in self._samples if self._is_disturbed(point)]
             for point in points:
                 self._require_time(LEAST_REPEATS * self._samples[point].quickest)
-                anew = _Samples(
-                    self._take(point), [self._take(point) for _ in range(LEAST_REPEATS)]
-                )
+                warm_up, *measured = (self._take(point) for _ in range(1 + LEAST_REPEATS))
+                anew = _Samples(warm_up, measured)
+                self._confirmed.add(point)
                 if sum(anew.typical) < sum(self._samples[point].typical):
                     self._samples[point] = anew
+
+    def _seconds(self, point: Point) -> Seconds:
+        """What was measured, but no more than a larger step took where time was up before a point
+        that was disturbed could be measured again."""
+        seconds = self._samples[point].typical
+        if point in self._confirmed or not self._is_disturbed(point):
+            return seconds
+        larger = [self._samples[other].typical for other in self._larger(point)]
+        return Seconds(*(min(parts) for parts in zip(seconds, *larger, strict=True)))
 
     def _is_disturbed(self, point: Point) -> bool:
         seconds = sum(self._samples[point].typical)
         return any(
-            seconds > DISTURBED * sum(other.typical)
-            for larger, other in self._samples.items()
-            if larger != point and all(a >= b for a, b in zip(larger, point, strict=True))
+            seconds > DISTURBED * sum(self._samples[other].typical) for other in self._larger(point)
         )
+
+    def _larger(self, point: Point) -> list[Point]:
+        """Measured points whose steps compute all that the point's does, and more."""
+        return [
+            other
+            for other in self._samples
+            if other != point and all(a >= b for a, b in zip(other, point, strict=True))
+        ]
 
     def _begin_all(self, batch_size: int, context: int) -> list[Point]:
         """All lengths once, up to where they can't win."""

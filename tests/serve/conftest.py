@@ -4,6 +4,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from deployments.config import parse_config
 from deployments.launcher import Launcher
+from deployments.models.cache import default_home
 from tests.tiny import save_tiny_llama
 from tests.tiny_tokenizer import byte_level_tokenizer
 
@@ -119,14 +121,31 @@ def tiny_settings(tiny_model: Path) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def a_new_home(folder: Path) -> Iterator[None]:
+    """For processes started within: nothing is known there but compiled forwards."""
+    (default_home() / "compiled").mkdir(parents=True, exist_ok=True)
+    (folder / "compiled").symlink_to(default_home() / "compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PACELINE_HOME", str(folder))
+        yield
+
+
 @pytest.fixture(scope="session")
-def app(tiny_settings: dict[str, Any]) -> Iterator[RunningApp]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the application keeps what it measures."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def app(tiny_settings: dict[str, Any], home: Path) -> Iterator[RunningApp]:
     port = free_port()
-    config = parse_config({**tiny_settings, "server": {"port": port}}, "test")
+    config = parse_config({**tiny_settings, "policy": "adaptive", "server": {"port": port}}, "test")
     config = config.with_models_found()
     launcher = Launcher(config, address=None)
     try:
-        launcher.start_ray()
+        with a_new_home(home):
+            launcher.start_ray()
         launcher.start_serve()
         launcher.deploy()
         eventually(lambda: launcher.state().ready, "the application is ready")

@@ -1,11 +1,13 @@
 """The policy while requests run: set by hand, and through the death of its actor."""
 
+import json
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 
@@ -56,6 +58,49 @@ def comes_into_force(app: RunningApp, version: int) -> None:
     eventually(
         lambda: app.get("/policy")["replicas"][0]["version_in_force"] == version, "it is reported"
     )
+
+
+def test_a_replica_measures_itself_once_and_a_table_follows(app: RunningApp, home: Path) -> None:
+    app.set_policy("adaptive")
+    eventually(lambda: app.get("/policy")["table"]["source"] == "measured", "a table is measured")
+    reasons = [entry["why"] for entry in app.get("/policy")["history"]]
+    assert any("measured cost" in why for why in reasons)
+    (calibration,) = [
+        path for path in (home / "calibration").glob("*.json") if "learned" not in path.name
+    ]
+    assert json.loads(calibration.read_text())["calibration"]["cells"]
+    told = app.get("/policy/explain?batch_size=3")
+    assert "tokens a round" in told["text"]
+    assert told["draft_len"] in range(9)
+
+
+def test_what_was_learned_survives_the_policy_actor(app: RunningApp, home: Path) -> None:
+    app.set_policy("adaptive")
+    eventually(lambda: app.get("/policy")["table"]["source"] == "measured", "a table is measured")
+    with load(app) as clients:
+        eventually(
+            lambda: bool(list((home / "calibration").glob("*.learned.json"))),
+            "a replica keeps what was learned",
+        )
+        before = app.get("/policy")
+        os.kill(before["pid"], signal.SIGKILL)
+
+        def is_back() -> bool:
+            described = app.get("/policy")
+            reachable = described["policy_actor"]["reachable"]
+            return reachable and described.get("pid") != before["pid"]
+
+        eventually(is_back, "there is another actor")
+        eventually(
+            lambda: app.get("/policy")["table"]["version"] >= before["table"]["version"],
+            "the table is recovered",
+        )
+        described = app.get("/policy")
+        assert described["table"]["mode"] == "adaptive"
+        assert described["table"]["source"] == "measured"
+        assert "tokens a round" in app.get("/policy/explain?batch_size=1")["text"]
+    for client in clients:
+        client.result()
 
 
 def test_a_policy_set_under_load_comes_into_force_and_loses_no_request(app: RunningApp) -> None:

@@ -150,7 +150,7 @@ def test_whatever_changes_the_cost_makes_another_kind(
         {"drafter": replace(pair.drafter, kind="model")},
         {"drafter": DrafterConfig("ngram")},
     ):
-        note(replace(pair, **change))  # type: ignore[arg-type]
+        note(replace(pair, **change))
     draft = pair.drafter.model
     assert draft is not None
     for folder in (pair.model, draft):

@@ -132,7 +132,7 @@ def test_noise_is_measured_more_often_and_told_by_the_median() -> None:
     assert all(cell.target_seconds < 0.011 for cell in found.cells)
 
 
-@pytest.mark.parametrize("spell", [(6, 40), (100, 140)])
+@pytest.mark.parametrize("spell", [(6, 40), (60, 75), (81, 100)])
 def test_a_spell_in_which_something_else_had_the_machine_is_made_good(
     spell: tuple[int, int],
 ) -> None:
@@ -147,6 +147,35 @@ def test_a_spell_in_which_something_else_had_the_machine_is_made_good(
     for cell in found.cells:
         undisturbed = idle(Point(cell.batch_size, cell.draft_len, cell.context))[0]
         assert cell.target_seconds == undisturbed
+
+
+def test_a_spell_that_there_is_no_time_to_make_good_does_not_stand_out() -> None:
+    machine = Machine(busy)
+
+    def measure(point: Point) -> Seconds:
+        seconds = machine.measure(point)
+        if point == (2, 1, 128):
+            machine.now += 10.0
+            return Seconds(10.0, seconds.draft)
+        return seconds
+
+    found, _ = survey(machine, measure=measure, max_seconds=20.5)
+    seconds = {(c.batch_size, c.draft_len): c.target_seconds for c in found.cells}
+    assert seconds[1, 1] == busy(Point(1, 1, 128))[0]
+    # No more than the next larger step.
+    assert seconds[2, 1] == seconds[4, 1] == busy(Point(4, 1, 128))[0]
+
+
+def test_a_spell_over_the_first_batch_sizes_leaves_out_nothing() -> None:
+    machine = Machine(idle)
+
+    def measure(point: Point) -> Seconds:
+        seconds = machine.measure(point)
+        disturbed = point.draft_len == 1 and len(machine.measured) <= 8
+        return Seconds(100 * seconds.target, seconds.draft) if disturbed else seconds
+
+    found, _ = survey(machine, measure=measure)
+    assert lengths(found, 8, 128) == [0, 1, 2, 4, 8]
 
 
 def test_jagged_costs_are_not_measured_for_ever() -> None:
@@ -177,7 +206,7 @@ def test_time_that_runs_out_leaves_something_for_every_batch_size() -> None:
     assert told[-1][0] == told[-1][1]
 
 
-@pytest.mark.parametrize("max_seconds", [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("max_seconds", [0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 1.0, 2.0])
 @pytest.mark.parametrize("cost", [idle, busy])
 def test_whenever_time_runs_out_what_is_told_is_of_use(
     cost: Callable[[Point], tuple[float, float]], max_seconds: float
@@ -190,6 +219,12 @@ def test_whenever_time_runs_out_what_is_told_is_of_use(
         assert lengths(found, size, context)[0] == 0
         assert len(lengths(found, size, context)) > 1
         assert context != 128 or lengths(found, size, context)[1] == 1
+        assert (size, 128) in groups
+    for context in {context for _, context in groups}:
+        # A context with fewer batch sizes than another would bend what is interpolated.
+        assert {size for size, other in groups if other == context} == {
+            size for size, other in groups if other == 128
+        }
     # Only the first batch size is measured whatever it takes.
     at_least = sum(2 * sum(cost(Point(1, s, 128))) for s in (0, 1))
     assert machine.now <= max(max_seconds, at_least)
