@@ -92,9 +92,10 @@ class CalibrationReport:
         lengths = sorted({length for _, length in cells})
         table = Table(
             title=f"ms of a round, target+draft, by draft length; {context} tokens of context",
-            box=box.SIMPLE,
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1),
         )
-        for column in ("sequences", *map(str, lengths)):
+        for column in ("batch", *map(str, lengths)):
             table.add_column(column, justify="right", no_wrap=True)
         for size in sorted({size for size, _ in cells}):
             found = [cells.get((size, length)) for length in lengths]
@@ -157,7 +158,7 @@ class CalibrationReport:
 
 def _milliseconds(cell: CostCell) -> str:
     parts = [cell.target_seconds, cell.draft_seconds][: 2 if cell.draft_len else 1]
-    return "+".join(f"{1e3 * part:.{0 if part >= 0.1 else 1}f}" for part in parts)
+    return "+".join(f"{1e3 * part:.{0 if part >= 0.01 else 1}f}" for part in parts)
 
 
 def _stretches(choices: tuple[Choice, ...]) -> list[tuple[int, list[Choice]]]:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from engine.blocks import BlockPool
 from engine.build import HUGE_PAGES_THREAD
 from engine.calibrate.grid import Grid
-from engine.calibrate.survey import Point, Report, Seconds, Survey
+from engine.calibrate.samples import Point, Seconds
+from engine.calibrate.survey import Report, Survey
 from engine.core import Engine
 from engine.drafters.base import Drafter
 from engine.drafters.cascade import CascadeDrafter

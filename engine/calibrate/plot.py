@@ -38,7 +38,8 @@ def plot_calibration(calibration: Calibration, acceptance: Acceptance, path: Pat
     )
     for y, row in enumerate(rows):
         for x, choice in enumerate(row):
-            told = f"{1e3 * _seconds_per_token(choice):.3g}"
+            milliseconds = 1e3 * _seconds_per_token(choice)
+            told = f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:,.0f}"
             was_measured = (choice.batch_size, choice.draft_len) in measured
             axes.text(
                 x, y, told if was_measured else f"({told})", ha="center", va="center", fontsize=8

@@ -5,76 +5,30 @@ Nothing here knows an engine: points are measured by a function, time is told by
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from statistics import median, quantiles
-from typing import NamedTuple
 
 from engine.calibrate.grid import Grid
+from engine.calibrate.samples import LEAST_REPEATS, Point, Samples, Seconds
 from engine.errors import PacelineError
 from policy.cost import Calibration, CostCell
 
-LEAST_REPEATS = 3
 MOST_REPEATS = 7
-SETTLED_SPREAD = 0.03
-"""Distance between the quartiles of a point's samples, as a share of their median."""
 DISTURBED = 1.25
 """A point that costs so many times what a point costs that computes more was measured while
 something else had the machine."""
 MOST_REPAIRS = 3
 _EXTRA_SHARE = 0.25
 """Of the time there is, for all that is measured more often than `LEAST_REPEATS`."""
+_REPAIR_SHARE = 0.15
+"""Of the time there is, for what is measured again after each part of the grid."""
 
 
 class CalibrationStopped(PacelineError):
     """The caller wanted an end; nothing was measured that could be used."""
 
 
-class Point(NamedTuple):
-    batch_size: int
-    draft_len: int
-    context: int
-
-
-class Seconds(NamedTuple):
-    """Of one round of all sequences."""
-
-    target: float
-    draft: float
-
-
 Measure = Callable[[Point], Seconds]
 Report = Callable[[int, int, str], None]
 """(work done, all of it, what comes now); all of it shrinks as points prove needless."""
-
-
-@dataclass(slots=True)
-class _Samples:
-    warm_up: Seconds
-    measured: list[Seconds] = field(default_factory=list)
-
-    @property
-    def quickest(self) -> float:
-        """Of a round: what a noisy moment did not touch, told by few samples."""
-        return min(sum(sample) for sample in (self.warm_up, *self.measured))
-
-    @property
-    def is_settled(self) -> bool:
-        totals = [sum(sample) for sample in self.measured]
-        if len(totals) < LEAST_REPEATS:
-            return False
-        low, middle, high = quantiles(totals, n=4, method="inclusive")
-        return high - low <= SETTLED_SPREAD * middle
-
-    @property
-    def typical(self) -> Seconds:
-        """What a round takes."""
-        if len(self.measured) < LEAST_REPEATS:
-            # One of two samples may be as bad as they come; noise only ever adds.
-            return min(self.warm_up, *self.measured, key=sum)
-        return Seconds(
-            median(sample.target for sample in self.measured),
-            median(sample.draft for sample in self.measured),
-        )
 
 
 class _TimeIsUp(Exception):
@@ -112,7 +66,7 @@ class Survey:
         self._stopped = stopped
         self._clock = clock
         self._started = clock()
-        self._samples: dict[Point, _Samples] = {}
+        self._samples: dict[Point, Samples] = {}
         self._planned: dict[tuple[int, int], tuple[int, ...]] = {
             (size, context): grid.draft_lens if context == grid.contexts[0] else _few(grid)
             for context in grid.contexts
@@ -157,15 +111,16 @@ class Survey:
 
     def _outline(self) -> None:
         context = self._grid.contexts[0]
-        previous, spent = 0, 0.0
+        by_sequence: list[float] = []
         for batch_size in self._grid.batch_sizes:
-            if previous:
+            if by_sequence:
                 # A step takes at most as many times longer as there are more sequences.
-                self._require_time(spent * batch_size / previous)
-            started = self._clock()
-            for draft_len in (0, 1):
-                self._begin(Point(batch_size, draft_len, context))
-            spent, previous = self._clock() - started, batch_size
+                self._require_time(2 * batch_size * min(by_sequence))
+            points = [Point(batch_size, draft_len, context) for draft_len in (0, 1)]
+            for point in points:
+                self._begin(point)
+            seconds = sum(self._samples[point].quickest for point in points)
+            by_sequence.append(seconds / batch_size)
         self._repair()
         beaten = 0
         for batch_size in self._grid.batch_sizes:
@@ -191,12 +146,14 @@ class Survey:
 
     def _repair(self) -> None:
         """Measure anew what was disturbed, some times at most: a machine may be jagged for good."""
+        until = self._clock() + _REPAIR_SHARE * self._max_seconds
         for _ in range(MOST_REPAIRS):
-            points = [point for point in self._samples if self._is_disturbed(point)]
-            for point in points:
-                self._require_time(LEAST_REPEATS * self._samples[point].quickest)
+            for point in [point for point in self._samples if self._is_disturbed(point)]:
+                expected = (1 + LEAST_REPEATS) * self._samples[point].quickest
+                if self._clock() + expected > until or not self._has_time(expected):
+                    continue
                 warm_up, *measured = (self._take(point) for _ in range(1 + LEAST_REPEATS))
-                anew = _Samples(warm_up, measured)
+                anew = Samples(warm_up, measured)
                 self._confirmed.add(point)
                 if sum(anew.typical) < sum(self._samples[point].typical):
                     self._samples[point] = anew
@@ -207,22 +164,33 @@ class Survey:
         seconds = self._samples[point].typical
         if point in self._confirmed or not self._is_disturbed(point):
             return seconds
-        larger = [self._samples[other].typical for other in self._larger(point)]
-        return Seconds(*(min(parts) for parts in zip(seconds, *larger, strict=True)))
-
-    def _is_disturbed(self, point: Point) -> bool:
-        seconds = sum(self._samples[point].typical)
-        return any(
-            seconds > DISTURBED * sum(self._samples[other].typical) for other in self._larger(point)
+        more_tokens, more_of_all = self._larger(point)
+        return Seconds(
+            min([seconds.target, *(one.typical.target for one in more_tokens)]),
+            min([seconds.draft, *(one.typical.draft for one in more_of_all)]),
         )
 
-    def _larger(self, point: Point) -> list[Point]:
-        """Measured points whose steps compute all that the point's does, and more."""
-        return [
-            other
-            for other in self._samples
-            if other != point and all(a >= b for a, b in zip(other, point, strict=True))
-        ]
+    def _is_disturbed(self, point: Point) -> bool:
+        seconds = self._samples[point].typical
+        more_tokens, more_of_all = self._larger(point)
+        return any(seconds.target > DISTURBED * one.typical.target for one in more_tokens) or any(
+            sum(seconds) > DISTURBED * sum(one.typical) for one in more_of_all
+        )
+
+    def _larger(self, point: Point) -> tuple[list[Samples], list[Samples]]:
+        """Of steps whose target pass computes more than the point's: more tokens of more sequences
+        at longer contexts; and of those of them that draft as many tokens of each or more."""
+        tokens = point.batch_size * (point.draft_len + 1)
+        more_tokens = {
+            other: samples
+            for other, samples in self._samples.items()
+            if other.batch_size >= point.batch_size
+            and other.context >= point.context
+            and other.batch_size * (other.draft_len + 1) >= tokens
+            and other != point
+        }
+        more_of_all = [one for at, one in more_tokens.items() if at.draft_len >= point.draft_len]
+        return list(more_tokens.values()), more_of_all
 
     def _begin_all(self, batch_size: int, context: int) -> list[Point]:
         """All lengths once, up to where they can't win."""
@@ -246,7 +214,7 @@ class Survey:
         return points
 
     def _begin(self, point: Point) -> None:
-        self._samples[point] = _Samples(self._take(point))
+        self._samples[point] = Samples(self._take(point))
         self._again(point, is_limited=False)
 
     def _again(self, point: Point, *, is_limited: bool = True) -> None:
@@ -277,8 +245,11 @@ class Survey:
         return 2 * (point.draft_len + 1) * without.quickest if without else 0.0
 
     def _require_time(self, seconds: float) -> None:
-        if self._clock() - self._started + seconds > self._max_seconds:
+        if not self._has_time(seconds):
             raise _TimeIsUp
+
+    def _has_time(self, seconds: float) -> bool:
+        return self._clock() - self._started + seconds <= self._max_seconds
 
     def _tell(self, what: str) -> None:
         total = done = 0

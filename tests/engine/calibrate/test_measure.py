@@ -6,7 +6,8 @@ import pytest
 
 from engine.calibrate.grid import Grid, default_grid
 from engine.calibrate.measure import calibrate
-from engine.calibrate.survey import CalibrationStopped, Point
+from engine.calibrate.samples import Point
+from engine.calibrate.survey import CalibrationStopped
 from engine.config import DrafterConfig, EngineConfig
 from engine.core import Engine
 from engine.errors import ConfigError

@@ -6,15 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from engine.calibrate.grid import Grid
-from engine.calibrate.survey import (
-    LEAST_REPEATS,
-    MOST_REPEATS,
-    CalibrationStopped,
-    Measure,
-    Point,
-    Seconds,
-    Survey,
-)
+from engine.calibrate.samples import LEAST_REPEATS, Point, Seconds
+from engine.calibrate.survey import MOST_REPEATS, CalibrationStopped, Measure, Survey
 from policy.cost import Calibration
 
 GRID = Grid((1, 2, 4, 8), (0, 1, 2, 4, 8), (128, 512))
@@ -159,11 +152,12 @@ def test_a_spell_that_there_is_no_time_to_make_good_does_not_stand_out() -> None
             return Seconds(10.0, seconds.draft)
         return seconds
 
-    found, _ = survey(machine, measure=measure, max_seconds=20.5)
+    found, _ = survey(machine, measure=measure, max_seconds=25.0)
     seconds = {(c.batch_size, c.draft_len): c.target_seconds for c in found.cells}
     assert seconds[1, 1] == busy(Point(1, 1, 128))[0]
-    # No more than the next larger step.
-    assert seconds[2, 1] == seconds[4, 1] == busy(Point(4, 1, 128))[0]
+    # No more than a step of as many tokens of more sequences, and the rest is measured as ever.
+    assert seconds[1, 2] == busy(Point(1, 2, 128))[0]
+    assert seconds[2, 1] == seconds[4, 0] == busy(Point(4, 0, 128))[0]
 
 
 def test_a_spell_over_the_first_batch_sizes_leaves_out_nothing() -> None:
