@@ -19,9 +19,8 @@ counts as the adaptive arm's time in arms.py.
 import argparse
 import gzip
 import json
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.arms import REPLICA, Arms, Prompts
-from benchmarks.cells import Cell, Overall, Round
+from benchmarks.arms import REPLICA, Arms
+from benchmarks.cells import Cell, Overall
 from benchmarks.heat_map import plot_cells
 from benchmarks.options import Options, parser
 from benchmarks.peers.workloads import CHAT, REWRITING, Workload, workloads
@@ -39,6 +38,7 @@ from benchmarks.progress import Begin, measuring
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Spread, print_goals, write_json
 from benchmarks.settle import settle
+from benchmarks.visits import NEW_TOKENS, Visit, rounds_of_visit
 from deployments.config import parse_config
 from deployments.knowledge import Knowledge
 from deployments.models.cache import default_home
@@ -53,12 +53,9 @@ from policy.choice import parse_choice
 from policy.table import SpeculationTable
 
 MATHS, CODE = "maths", "code"
-NEW_TOKENS = 64
 CONCURRENCIES = (1, 2, 4, 8, 16, 32)
-REPORTS_BEFORE = 2
-PROMPTS_PER_VISIT = 4
-"""At least: few requests at once are soon answered, and say little."""
 OWN, NONE = "own", "none"
+LOG_WIDTH = 150
 _QUICK_CALIBRATION_S = 15.0
 
 
@@ -86,6 +83,8 @@ def main() -> None:
     started = time.monotonic()
     args = _arguments()
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=LOG_WIDTH)  # the table is wide
     extent = QUICK if args.quick else Extent()
     config = _engine_config(args)
     if max(args.lengths) > config.max_draft_len:
@@ -128,19 +127,23 @@ def main() -> None:
         write_json(args.json, results, Overall.of(measured).goals() if measured else [])
 
     is_complete = False
-    num_turns = sum(_rounds(c) for c in extent.concurrencies) * len(works) * repeats
-    with measuring(console, num_turns * (len(args.lengths) + 3)) as begin:
+    # Of each visit the adapting, of each round the prompts and all arms.
+    rounds = sum(rounds_of_visit(c) for c in extent.concurrencies)
+    num_turns = len(extent.concurrencies) + rounds * (len(args.lengths) + 3)
+    with measuring(console, num_turns * len(works) * repeats) as begin:
         begin = _told(begin, console)
         for repeat in range(repeats):
             for work in works:
                 for concurrency in extent.concurrencies:
                     cell = cells[work.name, concurrency]
-                    visit = _Visit(arms, cell, work, args.lengths, repeat)
+                    visit = Visit(arms, cell, work, args.lengths, repeat)
                     visit.measure(begin, lambda: time.monotonic() - started < 60 * args.minutes)
                     if cell.rounds:
                         cell.explained = str(board.explain(concurrency)["text"])
                     write(is_complete=False)
-        is_complete = all(len(c.rounds) == repeats * _rounds(c.concurrency) for c in cells.values())
+        is_complete = all(
+            len(c.rounds) == repeats * rounds_of_visit(c.concurrency) for c in cells.values()
+        )
 
     measured = [cell for cell in cells.values() if cell.rounds]
     if measured:
@@ -151,71 +154,6 @@ def main() -> None:
     else:
         console.print("no round was completed")
     write(is_complete=is_complete)
-
-
-class _Visit:
-    """Some rounds of one cell."""
-
-    def __init__(
-        self, arms: Arms, cell: Cell, work: Workload, lengths: Sequence[int], repeat: int
-    ) -> None:
-        self._arms = arms
-        self._cell = cell
-        self._work = work
-        self._lengths = lengths
-        self._repeat = repeat
-        self._rng = random.Random(f"{cell.workload} {cell.concurrency} {repeat}")
-
-    def measure(self, begin: Begin, has_time: Callable[[], bool]) -> None:
-        """Add rounds to the cell until there are as many as belong to a visit."""
-        cell, what = self._cell, f"{self._cell.workload}, batch {self._cell.concurrency}"
-        for number in range(_rounds(cell.concurrency)):
-            if not has_time():
-                return
-            if not number:
-                begin(f"{what}, adapting")
-                self._arms.adapt(self._other_prompts(), REPORTS_BEFORE)
-            begin(f"{what}, prompts")
-            prompts = _batch(self._work, len(cell.rounds) * cell.concurrency, cell.concurrency)
-            self._arms.warm_up(prompts)
-            self._round(prompts, lambda arm: begin(f"{what}, {arm}"))
-
-    def _round(self, prompts: Prompts, begin: Begin) -> None:
-        num_tokens = NEW_TOKENS * len(prompts)
-        fixed: dict[int, float] = {}
-        again = adaptive = None
-        order: list[int | str] = [*self._lengths, "off again", "adaptive"]
-        self._rng.shuffle(order)
-        for arm in order:
-            begin(f"length {arm}" if isinstance(arm, int) else arm)
-            if isinstance(arm, int):
-                fixed[arm] = num_tokens / self._arms.fixed(prompts, arm)
-            elif arm == "adaptive":
-                adaptive = self._arms.adaptive(prompts)
-            else:
-                again = num_tokens / self._arms.fixed(prompts, 0)
-        assert again is not None and adaptive is not None
-        cell = self._cell
-        cell.rounds.append(Round(fixed, again, num_tokens / adaptive.seconds))
-        cell.rounds_by_length += adaptive.rounds_by_length
-        cell.window.merge_totals(adaptive.window)
-
-    def _other_prompts(self) -> Iterator[Prompts]:
-        """From the end of the workload backwards; those that count go forwards."""
-        size = self._cell.concurrency
-        first = -size * (1 + self._repeat)
-        while True:
-            yield _batch(self._work, first, size)
-            first -= size
-
-
-def _batch(work: Workload, first: int, size: int) -> Prompts:
-    return [work.prompts[(first + i) % len(work.prompts)] for i in range(size)]
-
-
-def _rounds(concurrency: int) -> int:
-    """Of one visit."""
-    return -(-PROMPTS_PER_VISIT // concurrency)
 
 
 def _workloads(folder: Path, tokenizer: PreTrainedTokenizerFast, extent: Extent) -> list[Workload]:

@@ -8,6 +8,9 @@ _PRIOR_TOKENS = 6.0
 _KEPT_OF_THE_PAST = 0.95
 """With each round; also of one without a draft, so that nobody is judged for ever."""
 
+_CERTAIN_Z = 2.0
+"""Standard deviations that a sequence's own rate must be off for it to be treated otherwise."""
+
 
 @dataclass(slots=True)
 class DraftRecord:
@@ -24,8 +27,14 @@ class DraftRecord:
 
     def draft_len(self, acceptance: float, break_even: float, longest: int) -> int:
         """Tokens that pay: those that are all kept with probability `break_even` or more, each
-        being kept as often as this sequence's were, shrunk to `acceptance`."""
-        rate = (self.kept + _PRIOR_TOKENS * acceptance) / (self.tried + _PRIOR_TOKENS)
+        being kept as often as this sequence's were, as far as that is certain, else as
+        `acceptance` says."""
+        weight = self.tried + _PRIOR_TOKENS
+        own = (self.kept + _PRIOR_TOKENS * acceptance) / weight
+        # Lengths follow luck too where nothing sets the sequences apart, and luck goes wrong on
+        # both sides: of what its own drafts make likely, the rate that is nearest to all traffic's.
+        reach = _CERTAIN_Z * math.sqrt(max(0.0, own * (1.0 - own)) / weight)
+        rate = min(own + reach, max(own - reach, acceptance))
         if rate >= 1.0 or break_even <= 0.0:
             return longest
         if rate <= 0.0 or break_even >= 1.0:

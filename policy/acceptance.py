@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from policy.paper import fit_power_law
+from policy.quoting import shown
 from policy.stats import PositionCounts, batch_bucket
+from policy.table import MAX_DRAFT_LEN
 
 PRIOR_ACCEPTANCE = 0.4
 _PRIOR_TOKENS = 8.0
@@ -49,7 +51,7 @@ class AcceptanceTracker:
     """Counts by batch size, fading, and the estimate they give."""
 
     def __init__(self, max_len: int) -> None:
-        self._max_len = max_len
+        self.max_len = max_len
         self._counts: dict[int, PositionCounts] = {}
 
     def observe(
@@ -82,7 +84,7 @@ class AcceptanceTracker:
     def _of(self, counts: PositionCounts) -> Acceptance:
         survival: list[float] = []
         chance, alive = PRIOR_ACCEPTANCE, 1.0
-        for position in range(self._max_len):
+        for position in range(self.max_len):
             reached = counts.reached[position] if position < len(counts.reached) else 0.0
             kept = counts.kept[position] if position < len(counts.kept) else 0.0
             if position and reached < _SEEN:
@@ -92,17 +94,19 @@ class AcceptanceTracker:
             survival.append(alive)
         lengths = range(1, len(survival) + 1)
         c, gamma = fit_power_law([(s, sum(survival[:s])) for s in lengths])
-        while len(survival) < self._max_len:
+        while len(survival) < self.max_len:
             s = len(survival) + 1
             more = c * (s**gamma - (s - 1) ** gamma)
-            survival.append(max(0.0, min(more, survival[-1] * min(1.0, chance + 0.1))))
+            # The law has each next token likelier kept than the last, in the end for certain: with
+            # no more than luck at the last position seen, that would ask for the longest drafts.
+            survival.append(max(0.0, min(more, survival[-1] * chance)))
         drafts = counts.reached[0] if counts.reached else 0.0
         has_draft = (drafts + _PRIOR_ROUNDS) / (max(counts.asked, drafts) + _PRIOR_ROUNDS)
         return Acceptance(has_draft, tuple(survival), c, gamma, counts.asked)
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "max_len": self._max_len,
+            "max_len": self.max_len,
             "counts": {str(bucket): asdict(counts) for bucket, counts in self._counts.items()},
         }
 
@@ -110,7 +114,10 @@ class AcceptanceTracker:
     def from_json(cls, value: object) -> "AcceptanceTracker":
         """Raises ValueError for anything that `as_json` never made."""
         try:
-            tracker = cls(int(value["max_len"]))  # type: ignore[index]
+            max_len = int(value["max_len"])  # type: ignore[index]
+            if not 0 <= max_len <= MAX_DRAFT_LEN:
+                raise ValueError(f"max_len must be from 0 to {MAX_DRAFT_LEN}, got {shown(max_len)}")
+            tracker = cls(max_len)
             for bucket, counts in value["counts"].items():  # type: ignore[index]
                 found = PositionCounts(
                     float(counts["asked"]),
@@ -120,8 +127,11 @@ class AcceptanceTracker:
                 numbers = (found.asked, *found.reached, *found.kept)
                 if not all(math.isfinite(n) and n >= 0 for n in numbers):
                     raise ValueError(f"counts of batch size {bucket} must be finite, from 0 on")
+                reached = found.reached + [0.0] * len(found.kept)
+                if any(kept > tried for kept, tried in zip(found.kept, reached, strict=False)):
+                    raise ValueError(f"counts of batch size {bucket} have more kept than reached")
                 tracker._counts[int(bucket)] = found
-        except (TypeError, KeyError, AttributeError) as error:
+        except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a state of acceptance: {error}") from None
         return tracker
 

@@ -9,6 +9,8 @@ when they subscribe again:
   configuration is not undone by a replica of the old one.
 - otherwise the highest held version is adopted, unless a person set a table since this board
   started: a table set by hand is never replaced by an older decision.
+- a held table that was set by hand is adopted too when this board has decided as often as that in
+  the meantime, unless what it took over before was published later.
 
 Whenever a held table is not adopted although its version is as high as the board's, the board's
 table is published again above it, so that versions only rise, for every replica.
@@ -108,6 +110,8 @@ class PolicyBoard:
         self._set_by_hand = False
         self._learner: Learner | None = None
         self._decided_at_unix_s = -DECIDE_EVERY_S
+        self._recovered_set_at_unix_s = 0.0
+        """Of the table that was last taken over from a replica."""
         self._calibrating: tuple[str, float] | None = None
         """Which replica, and when it last told of it."""
         self._history: deque[HistoryEntry] = deque(maxlen=HISTORY_LEN)
@@ -149,22 +153,29 @@ class PolicyBoard:
     def introduce(self, replica_id: str, said: Introduction) -> bool:
         """Take in what a replica knows. True when that changed the published table."""
         self._record(replica_id)
-        mine = self._learner
-        if mine is None:
-            mine = Learner(max_batch=said.max_batch, max_draft_len=said.max_draft_len)
+        before = self._learner
+        mine = before or Learner(max_batch=said.max_batch, max_draft_len=said.max_draft_len)
+        was_calibrated = mine.calibration is not None
+        calibrations = [mine.calibration]
         if said.learned is not None:
             try:
                 theirs = Learner.from_json(said.learned)
             except ValueError:
                 theirs = mine  # of another version; it is learned again
-            if theirs.steps > mine.steps:
-                mine = theirs
-        if mine.calibration is None and said.calibration is not None:
-            mine.calibrate(said.calibration)
+            if theirs.limits == mine.limits:
+                calibrations.append(theirs.calibration)
+                if theirs.steps > mine.steps:
+                    mine = theirs
+        # What was measured is kept, whoever has seen most steps.
+        for calibration in (*calibrations, said.calibration):
+            if mine.calibration is None and calibration is not None:
+                mine.calibrate(calibration)
+        has_news = mine is not before or (mine.calibration is not None) != was_calibrated
         self._learner = mine
         if self._calibrating is not None and self._calibrating[0] == replica_id:
             self._calibrating = None
-        return self._decide()
+        # A thousand replicas may come at once, and to decide takes its time.
+        return has_news and self._decide()
 
     def may_calibrate(self, replica_id: str) -> bool:
         """Whether this replica is to measure what a step costs: one of them, if none has. It keeps
@@ -204,11 +215,17 @@ class PolicyBoard:
         """Note what a replica holds. True when that changed the published table."""
         self._record(replica_id)
         ours, theirs = self._published.table.version, held.table.version
-        if theirs == 0 or theirs < ours or held == self._published:
+        if theirs == 0 or held == self._published:
             return False
         same_config = held.config_fingerprint == self._config_fingerprint
-        if same_config and theirs > ours and not self._set_by_hand:
-            self._publish(held, theirs, f"recovered from replica {replica_id}")
+        is_later = theirs > ours or (
+            held.source == "hand" and held.set_at_unix_s > self._recovered_set_at_unix_s
+        )
+        if same_config and is_later and not self._set_by_hand:
+            self._recovered_set_at_unix_s = held.set_at_unix_s
+            self._publish(held, max(theirs, ours + 1), f"recovered from replica {replica_id}")
+        elif theirs < ours:
+            return False
         else:
             self._publish(
                 self._published, theirs + 1, f"above version {theirs} of replica {replica_id}"
@@ -251,13 +268,14 @@ class PolicyBoard:
         """Publish what the learner would have, in adaptive mode."""
         now = self._now_unix_s()
         self._decided_at_unix_s = now
+        # Those that are gone report no more: what is known would fade too slowly.
+        self._forget_silent_replicas(now)
         published = self._published
         if self._learner is None or published.mode != "adaptive":
             return False
         decided = self._learner.decide(published.table)
         if decided is None:
             return False
-        self._forget_silent_replicas(now)
         table = SpeculationTable(0, decided.rungs, decided.budget)
         self._publish(
             replace(published, table=table, source="measured", set_at_unix_s=now),

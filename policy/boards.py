@@ -80,7 +80,10 @@ class PolicyBoards:
         if UNKNOWN not in told:
             told[UNKNOWN] = self._boards[UNKNOWN].describe()
         replicas = [
-            {**replica, **({"kind": self._descriptions[kind]} if len(kinds) > 1 else {})}
+            {
+                **replica,
+                **({"kind": self._descriptions.get(kind, "loading")} if len(kinds) > 1 else {}),
+            }
             for kind, one in told.items()
             for replica in one["replicas"]
         ]

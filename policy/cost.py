@@ -2,12 +2,18 @@
 corrected by what traffic shows."""
 
 import math
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from policy.lines import Line, between
+from policy.quoting import shown
+from policy.surface import Point, Surface
+
 _LEAST_SECONDS = 1e-9
+_MOST = 2**31 - 1
+"""Of sequences, tokens or seconds: more is a damaged file, and arithmetic that overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +35,29 @@ class CostCell:
         for name, least in (("batch_size", 1), ("draft_len", 0), ("context", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
+                raise ValueError(
+                    f"{name} must be a whole number from {least} on, got {shown(value)}"
+                )
+            if value > _MOST:
+                raise ValueError(f"{name} must be at most {_MOST}, got {shown(value)}")
         for name, positive in (("target_seconds", True), ("draft_seconds", False)):
             value = getattr(self, name)
             if (
                 isinstance(value, bool)
                 or not isinstance(value, int | float)
-                or not math.isfinite(value)
-                or value < 0
+                or not 0 <= value <= _MOST
                 or (positive and value == 0)
             ):
                 raise ValueError(
                     f"{name} must be a {'positive' if positive else 'finite'} number of seconds, "
-                    f"got {value!r}"
+                    f"got {shown(value)}"
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All points measured. At each (batch size, context) there is length 0, and somewhere another
-    length. Raises ValueError otherwise."""
+    """All points measured. At each (batch size, context) there is length 0 and another one: with
+    none, drafts there would seem to be free. Raises ValueError otherwise."""
 
     cells: tuple[CostCell, ...]
 
@@ -63,6 +72,10 @@ class Calibration:
         for batch_size, context in sorted(rows - {(b, x) for b, s, x in places if s == 0}):
             raise ValueError(
                 f"cells hold no draft_len 0 at batch_size {batch_size}, context {context}"
+            )
+        for batch_size, context in sorted(rows - {(b, x) for b, s, x in places if s}):
+            raise ValueError(
+                f"cells hold no draft_len above 0 at batch_size {batch_size}, context {context}"
             )
 
     @property
@@ -102,143 +115,81 @@ class Correction:
     """Of the seconds of drafting."""
 
 
+class RoundCost:
+    """Seconds of a round at one batch size and context."""
+
+    __slots__ = ("_draft", "batch_size", "target")
+
+    def __init__(self, batch_size: int, target: Line, draft: Line) -> None:
+        self.batch_size = batch_size
+        self.target = target
+        """Of a target pass, by draft tokens per sequence, on average over the sequences."""
+        self._draft = draft
+
+    def draft(self, draft_len: float) -> float:
+        """Of drafting, by tokens for each sequence."""
+        return max(0.0, self._draft(draft_len)) if draft_len else 0.0
+
+
 class CostModel:
     """Seconds at any batch size, number of draft tokens and context. Immutable.
 
-    Between measured points it is linear; beyond the largest batch size and length it goes on as it
-    was, beyond the contexts it stays. Noise is smoothed: more sequences, or more draft tokens,
-    never take less time (pool adjacent violators).
+    Between measured points it is linear, and smooth (`Surface`); beyond the largest batch size and
+    length it goes on as it was, below the smallest batch size and beyond the contexts it stays.
     """
 
     def __init__(
         self, calibration: Calibration, corrections: Mapping[int, Correction] | None = None
     ) -> None:
         self.calibration = calibration
-        self._corrections = dict(sorted((corrections or {}).items()))
-        self._target = {
-            context: _surface(calibration, context, "target_seconds")
-            for context in calibration.contexts
-        }
-        self._draft = {
-            context: _surface(calibration, context, "draft_seconds")
-            for context in calibration.contexts
-        }
+        self._corrections = sorted((corrections or {}).items())
+        self._log_sizes = [math.log(size) for size, _ in self._corrections]
+        cells = calibration.cells
+        self._target = Surface(
+            Point(c.batch_size, c.draft_len, c.context, c.target_seconds) for c in cells
+        )
+        self._draft = Surface(
+            Point(c.batch_size, c.draft_len, c.context, c.draft_seconds) for c in cells
+        )
+
+    def with_corrections(self, corrections: Mapping[int, Correction]) -> "CostModel":
+        """The same calibration, corrected otherwise; its surfaces are not made again."""
+        model = copy(self)
+        model._corrections = sorted(corrections.items())
+        model._log_sizes = [math.log(size) for size, _ in model._corrections]
+        return model
+
+    def at(self, batch_size: int, context: float) -> RoundCost:
+        """What rounds cost at one batch size and context: to be asked once for many lengths."""
+        fix = self.correction(batch_size)
+        row = self._target.at(batch_size, context)
+        plain = row[0]
+        target = [
+            max(_LEAST_SECONDS, fix.scale * (plain + fix.slope * (whole - plain))) for whole in row
+        ]
+        draft = [fix.draft_scale * seconds for seconds in self._draft.at(batch_size, context)]
+        lengths = self._target.lengths
+        return RoundCost(batch_size, Line(lengths, target), Line(lengths, draft))
 
     def target_seconds(self, batch_size: int, num_drafted: float, context: float) -> float:
         """Of a target pass over `batch_size` sequences and `num_drafted` draft tokens in all."""
-        length = num_drafted / batch_size
-        plain = _at(self._target, batch_size, 0.0, context)
-        whole = _at(self._target, batch_size, length, context) if length else plain
-        fix = self.correction(batch_size)
-        return max(_LEAST_SECONDS, fix.scale * (plain + fix.slope * (whole - plain)))
+        return self.at(batch_size, context).target(num_drafted / batch_size)
 
     def draft_seconds(self, batch_size: int, draft_len: float, context: float) -> float:
         """Of drafting `draft_len` tokens for each of `batch_size` sequences."""
-        if not draft_len:
-            return 0.0
-        seconds = _at(self._draft, batch_size, draft_len, context)
-        return max(0.0, self.correction(batch_size).draft_scale * seconds)
+        return self.at(batch_size, context).draft(draft_len)
 
     def correction(self, batch_size: int) -> Correction:
         """Interpolated over the logarithm of the batch size."""
-        sizes = list(self._corrections)
-        if not sizes:
+        if not self._corrections:
             return _NONE
-        low, high, share = _between(sizes, batch_size, math.log)
-        a, b = self._corrections[sizes[low]], self._corrections[sizes[high]]
+        low, high, share = between(self._log_sizes, math.log(batch_size))
+        a, b = self._corrections[low][1], self._corrections[high][1]
         return Correction(
-            _mix(a.scale, b.scale, share),
-            _mix(a.slope, b.slope, share),
-            _mix(a.draft_scale, b.draft_scale, share),
+            a.scale + share * (b.scale - a.scale),
+            a.slope + share * (b.slope - a.slope),
+            a.draft_scale + share * (b.draft_scale - a.draft_scale),
         )
 
 
 _NONE = Correction()
-_Curve = tuple[list[float], list[float]]
-"""Lengths, rising, and seconds at them."""
-_Surface = dict[int, _Curve]
-"""By batch size, rising."""
-
-
-def _surface(calibration: Calibration, context: int, name: str) -> _Surface:
-    by_place = {
-        (cell.batch_size, cell.draft_len): float(getattr(cell, name))
-        for cell in calibration.cells
-        if cell.context == context
-    }
-    # First over lengths, then over batch sizes: what is left out of order after that is little.
-    for pick in (0, 1):
-        lines: dict[int, list[tuple[int, int]]] = {}
-        for place in sorted(by_place):
-            lines.setdefault(place[pick], []).append(place)
-        for places in lines.values():
-            values = rising([by_place[place] for place in places])
-            by_place.update(zip(places, values, strict=True))
-    surface: _Surface = {}
-    for (batch_size, length), seconds in sorted(by_place.items()):
-        lengths, values = surface.setdefault(batch_size, ([], []))
-        lengths.append(float(length))
-        values.append(seconds)
-    return surface
-
-
-def rising(values: Sequence[float]) -> list[float]:
-    """The nearest sequence, by least squares, that never falls (pool adjacent violators).
-
-    >>> rising([1.0, 3.0, 2.0, 4.0])
-    [1.0, 2.5, 2.5, 4.0]
-    """
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        total, count = value, 1
-        while pools and pools[-1][0] / pools[-1][1] > total / count:
-            before, times = pools.pop()
-            total, count = total + before, count + times
-        pools.append((total, count))
-    return [total / count for total, count in pools for _ in range(count)]
-
-
-def _at(surfaces: dict[int, _Surface], batch_size: float, length: float, context: float) -> float:
-    contexts = sorted(surfaces)
-    low, high, share = _between(contexts, context)
-    a = _on(surfaces[contexts[low]], batch_size, length)
-    if not share:
-        return a
-    return _mix(a, _on(surfaces[contexts[high]], batch_size, length), share)
-
-
-def _on(surface: _Surface, batch_size: float, length: float) -> float:
-    sizes = list(surface)
-    if len(sizes) == 1:
-        return _along(surface[sizes[0]], length)
-    index = min(max(1, bisect_right(sizes, batch_size)), len(sizes) - 1)
-    below, above = sizes[index - 1], sizes[index]
-    a = _along(surface[below], length)
-    if batch_size == below:
-        return a
-    b = _along(surface[above], length)
-    return max(0.0, _mix(a, b, (batch_size - below) / (above - below)))
-
-
-def _along(curve: _Curve, length: float) -> float:
-    lengths, seconds = curve
-    if len(lengths) == 1:
-        return seconds[0]
-    index = min(max(1, bisect_right(lengths, length)), len(lengths) - 1)
-    share = (length - lengths[index - 1]) / (lengths[index] - lengths[index - 1])
-    return _mix(seconds[index - 1], seconds[index], share)
-
-
-def _between(points: Sequence[int], value: float, scale: Any = float) -> tuple[int, int, float]:
-    """Indices of the points around a value, and its share of the way; at the ends it stays."""
-    index = bisect_right(points, value)
-    if index == 0:
-        return 0, 0, 0.0
-    if index == len(points):
-        return index - 1, index - 1, 0.0
-    low, high = scale(points[index - 1]), scale(points[index])
-    return index - 1, index, (scale(value) - low) / (high - low)
-
-
-def _mix(a: float, b: float, share: float) -> float:
-    return a + share * (b - a)

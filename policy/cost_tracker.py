@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from policy.cost import Calibration, Correction, CostModel
+from policy.quoting import shown
 from policy.stats import ShapeSums, StepShape
 
 _HALF_LIFE_STEPS = 500.0
@@ -76,11 +77,10 @@ class CostTracker:
         if not self._sums:
             return self._base
         n = sum(sums.n for sums in self._sums.values())
-        scale = sum(_scale(sums) * sums.n for sums in self._sums.values()) / max(n, 1e-9)
-        pooled = _mix_to(scale, 1.0, n)
-        return CostModel(
-            self.calibration,
-            {size: _correction(self._sums.get(size), pooled) for size in self._sizes},
+        fits = [(sums.n, _fit(sums)[0]) for sums in self._sums.values() if sums.n > 0]
+        pooled = _mix_to(sum(weight * scale for weight, scale in fits) / max(n, 1e-9), 1.0, n)
+        return self._base.with_corrections(
+            {size: _correction(self._sums.get(size), pooled) for size in self._sizes}
         )
 
     @property
@@ -102,18 +102,17 @@ class CostTracker:
         try:
             tracker = cls(Calibration.from_json(value["calibration"]))  # type: ignore[index]
             for size, sums in value["sums"].items():  # type: ignore[index]
-                numbers = {name: float(number) for name, number in sums.items()}
-                if not all(math.isfinite(number) for number in numbers.values()):
+                if int(size) not in tracker._sizes:
+                    raise ValueError(f"sums of batch size {shown(size)}, which was not calibrated")
+                found = _Sums(*[float(sums[name]) for name in _Sums.__slots__])
+                if not all(math.isfinite(getattr(found, name)) for name in found.__slots__):
                     raise ValueError(f"sums of batch size {size} are not finite")
-                tracker._sums[tracker._bucket(int(size))] = _Sums(**numbers)
-        except (TypeError, KeyError, AttributeError) as error:
+                if min(found.n, found.y, found.xx, found.drafts, found.draft_ratio) < 0:
+                    raise ValueError(f"sums of batch size {size} are negative")
+                tracker._sums[int(size)] = found
+        except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a state of cost: {error}") from None
         return tracker
-
-
-def _scale(sums: _Sums) -> float:
-    """With the slope as calibrated."""
-    return sums.y / max(1e-9, sums.n + sums.x)
 
 
 def _mix_to(value: float, prior: float, n: float) -> float:
@@ -123,16 +122,22 @@ def _mix_to(value: float, prior: float, n: float) -> float:
 def _correction(sums: _Sums | None, pooled: float) -> Correction:
     if sums is None or sums.n <= 0:
         return Correction(scale=pooled)
-    scale = _mix_to(_scale(sums), pooled, sums.n)
+    scale, slope = _fit(sums)
+    draft = (sums.draft_ratio + _PRIOR_STEPS) / (sums.drafts + _PRIOR_STEPS)
+    return Correction(_mix_to(scale, pooled, sums.n), slope, draft)
+
+
+def _fit(sums: _Sums) -> tuple[float, float]:
+    """Scale and slope: the slope shrunk to the calibrated one, the scale as it is with that."""
     slope = 1.0
     # How much draft tokens add is seen only where their number varied.
     mean_x, mean_y = sums.x / sums.n, sums.y / sums.n
     spread = sums.xx / sums.n - mean_x**2
     if spread > 1e-6:
         gradient = (sums.xy / sums.n - mean_x * mean_y) / spread
+        plain = mean_y - gradient * mean_x
+        steep = gradient / plain if plain > 0 else _SLOPES[1]
         # As many steps' worth of evidence as the spread is of what one plain step costs.
         seen = sums.n * min(1.0, spread / max(1e-9, sums.xx / sums.n))
-        slope = min(_SLOPES[1], max(_SLOPES[0], _mix_to(gradient / scale, 1.0, seen)))
-        scale = _mix_to(sums.y / (sums.n + slope * sums.x), pooled, sums.n)
-    draft = (sums.draft_ratio + _PRIOR_STEPS) / (sums.drafts + _PRIOR_STEPS)
-    return Correction(scale, slope, draft)
+        slope = _mix_to(min(_SLOPES[1], max(_SLOPES[0], steep)), 1.0, seen)
+    return sums.y / max(1e-9, sums.n + slope * sums.x), slope

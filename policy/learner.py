@@ -4,6 +4,7 @@ Calibration says what a round costs; reports of live traffic set that right, and
 tokens are kept. Both fade, so that the table follows machine and traffic.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from policy.cost import Calibration, CostModel
 from policy.cost_tracker import CostTracker
 from policy.explain import Evaluate, explain, why
 from policy.optimize import Choice, Decision, decide, evaluate, rungs_of
+from policy.quoting import shown
 from policy.stats import StatsWindow, batch_bucket
 from policy.table import Budget, SpeculationTable
 
@@ -47,6 +49,11 @@ class Learner:
         self._context = _USUAL_CONTEXT
         self.steps = 0
         """Steps that were reported: of two states of knowledge the one with more is better."""
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Sequences and draft tokens at most: what is known under others is of no use."""
+        return self._max_batch, self._max_draft_len
 
     @property
     def calibration(self) -> Calibration | None:
@@ -160,10 +167,15 @@ class Learner:
             )
             learner.steps = int(value["steps"])  # type: ignore[index]
             learner._context = float(value["context"])  # type: ignore[index]
+            for name, number in (("steps", learner.steps), ("context", learner._context)):
+                if not 0 <= number < math.inf:
+                    raise ValueError(f"{name} must be finite, from 0 on, got {shown(number)}")
             cost = value["cost"]  # type: ignore[index]
             learner._cost = None if cost is None else CostTracker.from_json(cost)
             learner._acceptance = AcceptanceTracker.from_json(value["acceptance"])  # type: ignore[index]
-        except (TypeError, KeyError) as error:
+            if learner._max_batch < 1 or learner._acceptance.max_len != learner._max_draft_len:
+                raise ValueError(f"limits can't be {shown(learner.limits)}")
+        except (TypeError, KeyError, OverflowError) as error:
             raise ValueError(f"not a state of a learner: {error}") from None
         return learner
 

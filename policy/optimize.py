@@ -5,16 +5,12 @@ as in T(b, s) of Su, Giannoula, Pekhimenko 2023 (arXiv 2310.18813), with measure
 place of its straight lines, and 0 among the lengths.
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from policy.acceptance import Acceptance
-from policy.cost import CostModel
-
-_MOST_TERMS = 9
-"""Numbers of sequences with a draft that are told apart; a round's cost is nearly straight in
-between."""
+from policy.cost import CostModel, RoundCost
+from policy.lines import Tails
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +47,16 @@ def evaluate(
 ) -> Choice:
     """Tokens and seconds of a round in which each of `batch_size` sequences is asked for
     `draft_len` tokens; a sequence has a draft with probability `acceptance.has_draft`."""
-    plain = cost.target_seconds(batch_size, 0, context)
-    tokens = 1.0 + acceptance.accepted(draft_len)
-    drafting = cost.draft_seconds(batch_size, draft_len, context)
-    seconds = drafting + (
-        _expected(cost, acceptance.has_draft, batch_size, draft_len, context)
-        if draft_len
-        else plain
+    return _evaluate(
+        cost.at(batch_size, context), acceptance, draft_len, _tails(acceptance, batch_size)
     )
-    rate = batch_size * tokens / seconds
-    length = max(1, draft_len)
-    slots = batch_size * length
-    added = cost.target_seconds(batch_size, slots, context) - plain
-    added += cost.draft_seconds(batch_size, length, context)
-    pays = min(1.0, max(0.0, rate * added / slots))
-    return Choice(batch_size, draft_len, tokens, seconds, rate, pays)
 
 
 def best(
     cost: CostModel, acceptance: Acceptance, batch_size: int, max_len: int, context: float
 ) -> Choice:
     """The length that gives most; of equals the shortest."""
-    choices = (
-        evaluate(cost, acceptance, batch_size, draft_len, context)
-        for draft_len in range(max_len + 1)
-    )
-    return max(choices, key=lambda choice: (choice.tokens_per_second, -choice.draft_len))
+    return _best(_all(cost, acceptance, batch_size, max_len, context))
 
 
 def decide(
@@ -94,10 +74,11 @@ def decide(
     choices, changed = [], []
     for batch_size in range(1, max_batch + 1):
         acceptance = acceptance_of(batch_size)
-        choice = best(cost, acceptance, batch_size, max_len, context)
+        of_length = _all(cost, acceptance, batch_size, max_len, context)
+        choice = _best(of_length)
         if previous is not None:
             before = min(previous(batch_size), max_len)
-            held = evaluate(cost, acceptance, batch_size, before, context)
+            held = of_length[before]
             if choice.tokens_per_second <= (1.0 + min_gain) * held.tokens_per_second:
                 choice = held
             if choice.draft_len != before:
@@ -118,26 +99,36 @@ def rungs_of(decision: Decision) -> tuple[tuple[int, int], ...]:
     return tuple(rungs)
 
 
-def _expected(
-    cost: CostModel, has_draft: float, batch_size: int, draft_len: int, context: float
-) -> float:
-    """Seconds of the target on average: the number of sequences with a draft is binomial."""
+def _all(
+    cost: CostModel, acceptance: Acceptance, batch_size: int, max_len: int, context: float
+) -> list[Choice]:
+    """Entry s: what length s gives."""
+    of_round, tails = cost.at(batch_size, context), _tails(acceptance, batch_size)
+    return [_evaluate(of_round, acceptance, s, tails) for s in range(max_len + 1)]
 
-    def seconds(num_with: float) -> float:
-        return cost.target_seconds(batch_size, num_with * draft_len, context)
 
-    if has_draft >= 1.0:
-        return seconds(batch_size)
-    if batch_size < _MOST_TERMS:
-        return sum(
-            math.comb(batch_size, m)
-            * has_draft**m
-            * (1 - has_draft) ** (batch_size - m)
-            * seconds(m)
-            for m in range(batch_size + 1)
-        )
-    # Three points with the binomial's mean and variance (of Gauss and Hermite).
-    mean = batch_size * has_draft
-    far = math.sqrt(3 * mean * (1 - has_draft))
-    low, high = max(0.0, mean - far), min(float(batch_size), mean + far)
-    return (seconds(low) + 4 * seconds(mean) + seconds(high)) / 6
+def _best(choices: Sequence[Choice]) -> Choice:
+    return max(choices, key=lambda choice: (choice.tokens_per_second, -choice.draft_len))
+
+
+def _tails(acceptance: Acceptance, batch_size: int) -> Tails | None:
+    """Of the number of sequences that have a draft; None where all do."""
+    return Tails(batch_size, acceptance.has_draft) if acceptance.has_draft < 1.0 else None
+
+
+def _evaluate(
+    of_round: RoundCost, acceptance: Acceptance, draft_len: int, tails: Tails | None
+) -> Choice:
+    batch_size, target = of_round.batch_size, of_round.target
+    tokens = 1.0 + acceptance.accepted(draft_len)
+    plain = target(0.0)
+    seconds = of_round.draft(draft_len)
+    if tails is None or not draft_len:
+        seconds += target(draft_len)
+    else:
+        seconds += target.mean_over(draft_len / batch_size, tails)
+    rate = batch_size * tokens / seconds
+    length = max(1, draft_len)
+    added = target(length) - plain + of_round.draft(length)
+    pays = min(1.0, max(0.0, rate * added / (batch_size * length)))
+    return Choice(batch_size, draft_len, tokens, seconds, rate, pays)

@@ -24,8 +24,9 @@ class CostFit:
     """One for all batch sizes, as in the paper."""
     error: float
     """Root of the mean square of the relative error over the points measured."""
+    alpha_by_batch: Mapping[int, float]
     beta_by_batch: Mapping[int, float]
-    """Each batch size's own."""
+    """Each batch size's own line."""
     error_by_batch: float
     """The error with those."""
     draft_seconds: Mapping[int, float]
@@ -33,7 +34,7 @@ class CostFit:
 
 
 def fit_cost(calibration: Calibration, context: int) -> CostFit:
-    """By least squares. Raises ValueError when nothing was measured at `context`."""
+    """By least squares of the relative error. Raises ValueError when nothing was measured at `context`."""
     points: dict[int, list[tuple[int, float]]] = {}
     drafts: dict[int, list[tuple[int, float]]] = {}
     for cell in calibration.cells:
@@ -50,6 +51,7 @@ def fit_cost(calibration: Calibration, context: int) -> CostFit:
         alpha,
         beta,
         _error(points, {b: (alpha[b], beta) for b in points}),
+        {b: line[0] for b, line in own.items()},
         {b: line[1] for b, line in own.items()},
         _error(points, own),
         {b: _through(pairs, 0.0) for b, pairs in drafts.items()},
@@ -93,7 +95,7 @@ def best_length(
     0.0 where not even the best such s, nor s = 1, beats s = 0: for gamma < 1 the right side has no
     bound at s -> 0, so that the root alone would never say that drafting does not pay.
     """
-    if c <= 0:
+    if c <= 0 or longest <= 0 or beta <= 0:
         return 0.0
     left = (alpha + t_s) / beta
 
@@ -119,29 +121,33 @@ def best_length(
 
 
 def _line(pairs: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    mean_s = sum(s for s, _ in pairs) / len(pairs)
-    mean_t = sum(t for _, t in pairs) / len(pairs)
-    spread = sum((s - mean_s) ** 2 for s, _ in pairs)
-    alpha = sum((s - mean_s) * (t - mean_t) for s, t in pairs) / spread if spread else 0.0
+    """Slope and height; the relative error counts, at small batches as much as at large ones."""
+    weights = [1 / t**2 for _, t in pairs]
+    total = sum(weights)
+    mean_s = sum(w * s for w, (s, _) in zip(weights, pairs, strict=True)) / total
+    mean_t = sum(w * t for w, (_, t) in zip(weights, pairs, strict=True)) / total
+    spread = sum(w * (s - mean_s) ** 2 for w, (s, _) in zip(weights, pairs, strict=True))
+    along = sum(w * (s - mean_s) * t for w, (s, t) in zip(weights, pairs, strict=True))
+    alpha = along / spread if spread else 0.0
     return alpha, mean_t - alpha * mean_s
 
 
 def _through(pairs: Sequence[tuple[int, float]], beta: float) -> float:
-    square = sum(s * s for s, _ in pairs)
-    return sum(s * (t - beta) for s, t in pairs) / square if square else 0.0
+    square = sum((s / t) ** 2 for s, t in pairs if t)
+    return sum(s * (t - beta) / t**2 for s, t in pairs if t) / square if square else 0.0
 
 
 def _common_beta(points: Mapping[int, Sequence[tuple[int, float]]]) -> float:
     """The beta that is best with each batch size's best alpha."""
     above = below = 0.0
     for pairs in points.values():
-        square = sum(s * s for s, _ in pairs)
-        slope = sum(s for s, _ in pairs) / square if square else 0.0
+        square = sum((s / t) ** 2 for s, t in pairs)
+        slope = sum(s / t**2 for s, t in pairs) / square if square else 0.0
+        own = sum(s / t for s, t in pairs) / square if square else 0.0
         for s, t in pairs:
             rest = 1.0 - slope * s
-            own = sum(x * y for x, y in pairs) / square if square else 0.0
-            above += rest * (t - own * s)
-            below += rest * rest
+            above += rest * (t - own * s) / t**2
+            below += (rest / t) ** 2
     return above / below
 
 

@@ -147,8 +147,8 @@ class CalibrationReport:
 
     def _paper_length(self, fit: CostFit, batch_size: int) -> float:
         return best_length(
-            fit.alpha[batch_size],
-            fit.beta,
+            fit.alpha_by_batch[batch_size],
+            fit.beta_by_batch[batch_size],
             fit.draft_seconds[batch_size],
             self.acceptance.c,
             self.acceptance.gamma,

@@ -7,12 +7,16 @@ from typing import Any
 
 from cluster.policy_channel import ChannelTimings, PolicyChannel, PolicyClient
 from policy.actor import PolicyPublisher
-from policy.board import Publication, initial_publication
+from policy.board import Introduction, Publication, initial_publication
 from policy.choice import parse_choice
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
+from tests.policy.grids import grid, window
 
 QUICK = ChannelTimings(report_s=0.002, first_pause_s=0.001, longest_pause_s=0.004, answer_s=30.0)
+
+
+INTRODUCTION = Introduction("k", "a machine", max_batch=8, max_draft_len=4, calibration=grid())
 
 
 class ActorDied(Exception):
@@ -24,6 +28,8 @@ class MortalActor:
 
     def __init__(self, configured: str = "off") -> None:
         self.actor = PolicyPublisher(configured, max_draft_len=8)
+        self.calls: list[str] = []
+        self.introductions: list[Introduction] = []
         self._death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.subscribed = asyncio.Event()
 
@@ -31,7 +37,14 @@ class MortalActor:
         self._death.set_exception(ActorDied())
         self._death.exception()
 
+    async def introduce(self, replica_id: str, said: Introduction) -> None:
+        self._check_alive()
+        self.calls.append("introduce")
+        self.introductions.append(said)
+        await self.actor.introduce(replica_id, said)
+
     async def newer_than(self, replica_id: str, held: Publication) -> Publication | None:
+        self.calls.append("newer_than")
         call = asyncio.create_task(self.actor.newer_than(replica_id, held))
         await asyncio.sleep(0)
         self.subscribed.set()
@@ -43,9 +56,9 @@ class MortalActor:
         finally:
             call.cancel()
 
-    async def observe(self, replica_id: str, window: StatsWindow) -> None:
+    async def observe(self, replica_id: str, window: StatsWindow) -> dict[str, Any] | None:
         self._check_alive()
-        await self.actor.observe(replica_id, window)
+        return await self.actor.observe(replica_id, window)
 
     async def note_stage(self, replica_id: str, stage: str) -> None:
         self._check_alive()
@@ -66,6 +79,8 @@ class Replica:
     num_lookups: int = 0
     num_refusals: int = 0
     replica_id: str = "r"
+    introduction: Introduction | None = None
+    kept: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.channel = PolicyChannel(
@@ -75,6 +90,8 @@ class Replica:
             self._apply,
             self._drain,
             QUICK,
+            introduction=self.introduction,
+            keep=self.kept.append,
         )
 
     async def _connect(self) -> PolicyClient:
@@ -117,6 +134,12 @@ async def told(actor: MortalActor, key: str, value: object, replica_id: str = "r
             if any(r["replica_id"] == replica_id and r[key] == value for r in replicas):
                 return
             await asyncio.sleep(0.001)
+
+
+async def accepted(actor: MortalActor) -> str:
+    """What the actor knows of acceptance, in words."""
+    text: str = (await actor.actor.explain(1))["text"]
+    return text.partition("acceptance by position ")[2]
 
 
 def test_a_new_table_is_applied_and_reported() -> None:
@@ -236,5 +259,72 @@ def test_a_new_replica_takes_the_table_that_an_old_one_brought_back() -> None:
         assert new.in_force[-1].draft_len(1) == 5
         await old.channel.close()
         await new.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_introduces_itself_on_each_connection_before_it_asks_for_tables() -> None:
+    async def scenario() -> None:
+        first = MortalActor("adaptive")
+        replica = Replica(first, introduction=INTRODUCTION)
+        replica.channel.start()
+        await until(lambda: replica.version > 0)
+        assert replica.in_force[0].max_draft_len > 0, "the first table knows the calibration"
+        first.kill()
+        replica.actor = second = MortalActor("adaptive")
+        await second.subscribed.wait()
+        for actor in (first, second):
+            assert actor.calls[0] == "introduce"
+            assert actor.calls.count("introduce") == 1
+            assert actor.introductions[0].calibration == INTRODUCTION.calibration
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_one_without_an_introduction_asks_all_the_same() -> None:
+    async def scenario() -> None:
+        replica = Replica(actor := MortalActor())
+        replica.channel.start()
+        await until(lambda: replica.version == 1)
+        assert set(actor.calls) == {"newer_than"}
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_actor_that_dies_at_the_introduction_is_looked_for_again() -> None:
+    async def scenario() -> None:
+        replica = Replica(dead := MortalActor(), introduction=INTRODUCTION)
+        dead.kill()
+        replica.channel.start()
+        await until(lambda: replica.num_lookups > 3)
+        assert dead.calls == []
+        assert not replica.channel.status().connected
+        replica.actor = MortalActor()
+        await until(lambda: replica.version == 1)
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_learned_is_kept_and_told_to_the_next_actor() -> None:
+    async def scenario() -> None:
+        first = MortalActor("adaptive")
+        replica = Replica(first, introduction=INTRODUCTION)
+        # Counted before it ever connects, so that they are in the first report.
+        replica.window = window(0.9, batch_size=1, steps=400)
+        replica.channel.start()
+        await until(lambda: len(replica.kept) > 0)
+        await told(first, "steps", 400)
+        known = await accepted(first)
+        assert known.endswith("from 400 rounds")
+        first.kill()
+
+        replica.actor = second = MortalActor("adaptive")
+        await second.subscribed.wait()
+        assert second.introductions[0].learned == replica.kept[-1]
+        assert await accepted(second) == known
+        await replica.channel.close()
 
     asyncio.run(scenario())

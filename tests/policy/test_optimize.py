@@ -1,0 +1,170 @@
+"""Decisions against brute force, on costs and acceptances at random."""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.acceptance import Acceptance
+from policy.cost import CostModel
+from policy.optimize import Choice, Decision, best, decide, evaluate, rungs_of
+from policy.table import SpeculationTable
+from tests.policy.grids import CONTEXT, convex, drafting, grid
+
+MAX_BATCH, MAX_LEN = 12, 4
+
+
+def kept(chance: float, has_draft: float = 1.0) -> Acceptance:
+    return Acceptance(has_draft, tuple(chance**s for s in range(1, 9)), chance, 1.0)
+
+
+def decided(
+    cost: CostModel,
+    acceptance: Acceptance,
+    previous: Callable[[int], int] | None = None,
+    min_gain: float = 0.03,
+    max_len: int = MAX_LEN,
+) -> Decision:
+    return decide(
+        cost,
+        lambda batch_size: acceptance,
+        max_batch=MAX_BATCH,
+        max_len=max_len,
+        context=CONTEXT,
+        previous=previous,
+        min_gain=min_gain,
+    )
+
+
+def brute_force(cost: CostModel, chance: float, has_draft: float, size: int, length: int) -> float:
+    """Tokens a second, from the probability of each number of sequences with a draft."""
+    seconds = sum(
+        math.comb(size, m)
+        * has_draft**m
+        * (1 - has_draft) ** (size - m)
+        * cost.target_seconds(size, m * length, CONTEXT)
+        for m in range(size + 1)
+    )
+    seconds += cost.draft_seconds(size, length, CONTEXT)
+    return size * (1 + has_draft * sum(chance**s for s in range(1, length + 1))) / seconds
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(0.0005, 0.02), min_size=25, max_size=25),
+    st.floats(0, 0.005),
+    st.floats(0, 0.99),
+    st.floats(0, 1),
+)
+def test_brute_force_agrees(
+    target: list[float], draft: float, chance: float, has_draft: float
+) -> None:
+    seconds = iter(target)
+    cost = CostModel(grid(lambda b, s: 0.005 + next(seconds), lambda b, s: draft * s))
+    acceptance = kept(chance, has_draft)
+    for choice in decided(cost, acceptance).choices:
+        size = choice.batch_size
+        rates = [brute_force(cost, chance, has_draft, size, s) for s in range(MAX_LEN + 1)]
+        assert best(cost, acceptance, size, MAX_LEN, CONTEXT) == choice
+        assert rates[choice.draft_len] >= max(rates) * (1 - 1e-9)
+        assert choice.tokens_per_second == pytest.approx(rates[choice.draft_len], rel=1e-9)
+
+
+def test_a_choice_is_tokens_over_seconds() -> None:
+    choice = evaluate(CostModel(grid()), kept(0.5), 4, 2, CONTEXT)
+    seconds = convex(4, 2) + drafting(4, 2)
+    assert choice.tokens_per_round == pytest.approx(1.75)
+    assert choice.round_seconds == pytest.approx(seconds)
+    assert choice.tokens_per_second == pytest.approx(4 * 1.75 / seconds)
+
+
+def test_zero_is_chosen_where_drafts_do_not_pay() -> None:
+    cost = CostModel(grid())
+    assert set(decided(cost, kept(0.0)).lengths) == {0}
+    assert set(decided(cost, kept(0.9, has_draft=0.0)).lengths) == {0}
+    dear = CostModel(grid(lambda b, s: 0.01 * (s + 1)))
+    assert set(decided(dear, kept(0.99)).lengths) == {0}
+
+
+def test_of_equals_the_shortest() -> None:
+    """Each draft token is as likely as it is dear."""
+    cost = CostModel(grid(lambda b, s: 0.5 ** (1 - s) if s < 2 else 9.0, lambda b, s: 0.0))
+    assert best(cost, kept(1.0), 1, MAX_LEN, CONTEXT).draft_len == 0
+
+
+@pytest.mark.parametrize("chance", [0.4, 0.6, 0.8, 0.95])
+def test_the_length_falls_as_the_batch_grows(chance: float) -> None:
+    lengths = decided(CostModel(grid()), kept(chance)).lengths
+    assert all(later <= earlier for earlier, later in pairwise(lengths))
+    assert lengths[0] > lengths[-1]
+
+
+def test_better_drafts_are_longer() -> None:
+    cost = CostModel(grid())
+    chosen = [decided(cost, kept(chance)).lengths for chance in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    assert all(a <= b for one, two in pairwise(chosen) for a, b in zip(one, two, strict=True))
+
+
+def test_one_more_token_pays_from_the_break_even_on() -> None:
+    """Cost straight in the length: a token that is kept as often as the break-even is worth
+    nothing."""
+    cost = CostModel(grid(lambda b, s: 0.01 + 0.001 * s, lambda b, s: 0.001 * s))
+    found = evaluate(cost, kept(0.6), 4, 2, CONTEXT)
+    survival = (0.6, 0.36, found.min_survival)
+    with_it = evaluate(cost, Acceptance(1.0, survival, 1.0, 1.0), 4, 3, CONTEXT)
+    assert with_it.tokens_per_second == pytest.approx(found.tokens_per_second)
+
+
+def test_gains_below_the_minimum_change_nothing() -> None:
+    cost, before = CostModel(grid()), decided(CostModel(grid()), kept(0.6))
+    held = SpeculationTable(1, rungs_of(before)).draft_len
+    for chance in (0.55, 0.57, 0.59, 0.61, 0.63, 0.65):
+        after = decided(cost, kept(chance), held, min_gain=0.03)
+        assert after.changed == ()
+        assert after.lengths == before.lengths
+    eager = decided(cost, kept(0.65), held, min_gain=0.0)
+    assert eager.changed, "or there was nothing to hold back"
+
+
+def test_gains_above_the_minimum_change_the_length_where_they_are() -> None:
+    cost = CostModel(grid())
+    held = SpeculationTable(1, rungs_of(decided(cost, kept(0.6)))).draft_len
+    after, fresh = decided(cost, kept(0.05), held), decided(cost, kept(0.05))
+    assert after.changed
+    for size in after.changed:
+        gained = fresh.choices[size - 1].tokens_per_second
+        assert after.lengths[size - 1] == fresh.lengths[size - 1] != held(size)
+        assert (
+            gained > 1.03 * evaluate(cost, kept(0.05), size, held(size), CONTEXT).tokens_per_second
+        )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.05, 0.95), st.lists(st.integers(0, MAX_LEN), min_size=12, max_size=12))
+def test_what_is_kept_is_nearly_the_best(chance: float, before: list[int]) -> None:
+    cost, acceptance = CostModel(grid()), kept(chance)
+    for choice in decided(cost, acceptance, lambda size: before[size - 1]).choices:
+        ideal = best(cost, acceptance, choice.batch_size, MAX_LEN, CONTEXT)
+        if choice.draft_len == before[choice.batch_size - 1]:
+            assert ideal.tokens_per_second <= 1.03 * choice.tokens_per_second
+        else:
+            assert choice == ideal
+
+
+def test_a_length_in_force_that_is_too_long_now_is_cut() -> None:
+    after = decided(CostModel(grid()), kept(0.99), lambda size: 9, max_len=2)
+    assert max(after.lengths) <= 2
+
+
+@given(st.lists(st.integers(0, 3), max_size=20))
+def test_rungs_say_what_was_decided(lengths: list[int]) -> None:
+    choices = [Choice(b, s, 1.0, 1.0, 1.0, 0.0) for b, s in enumerate(lengths, start=1)]
+    rungs = rungs_of(Decision(tuple(choices), ()))
+    table = SpeculationTable(1, rungs)
+    assert [table.draft_len(size) for size in range(1, len(lengths) + 1)] == lengths
+    assert table.draft_len(len(lengths) + 1) == 0 or table.draft_len(len(lengths)) > 0
+    assert all(left[1] != right[1] for left, right in pairwise(rungs))
+    assert not rungs or rungs[-1][1] > 0
