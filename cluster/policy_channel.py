@@ -85,6 +85,7 @@ class PolicyChannel:
         self._keep = keep
         self._client: PolicyClient | None = None
         self._stage = ""
+        self._stage_told = False
         self._unsent = StatsWindow()
         self._reported_version: int | None = None
         self._heard_at_s: float | None = None
@@ -108,6 +109,7 @@ class PolicyChannel:
     def set_stage(self, stage: str) -> None:
         """Tell the actor, sooner or later, what this replica is doing."""
         self._stage = stage
+        self._stage_told = False
         self._reported_version = None
         self._report_due.set()
 
@@ -152,7 +154,10 @@ class PolicyChannel:
             window, self._unsent = self._unsent, StatsWindow(table_version=version)
             try:
                 async with asyncio.timeout(self._timings.answer_s):
-                    await client.note_stage(self._replica_id, self._stage)
+                    if not self._stage_told:
+                        # A call of its own for each report would cost the actor as much again.
+                        await client.note_stage(self._replica_id, self._stage)
+                        self._stage_told = True
                     learned = await client.observe(self._replica_id, window)
             except Exception:  # counts are kept for the next actor
                 window.merge(self._unsent)
@@ -172,6 +177,7 @@ class PolicyChannel:
                 async with asyncio.timeout(self._timings.answer_s):
                     await client.introduce(self._replica_id, self._introduction)
             self._client = client
+            self._stage_told = False
             self._reported_version = None
             self._report_due.set()
         return self._client

@@ -38,7 +38,7 @@ class Section(BaseModel):
 
 
 class DrafterSection(Section):
-    kind: Literal["auto", "none", "ngram", "model", "cascade"] = "ngram"
+    kind: Literal["auto", "none", "ngram", "model", "cascade"] = "auto"
     model: Annotated[str, Field(min_length=1)] | None = None
     max_ngram: int = Field(3, ge=1, le=16)
     min_ngram: int = Field(2, ge=1, le=16)

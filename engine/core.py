@@ -168,11 +168,15 @@ class Engine:
     def step(self) -> list[TokenDelta]:
         """Advance every sequence that fits: what each gained, or nothing when idle."""
         started = self._clock()
-        budget = self._table.budget
-        probe_len = 0 if budget is None else self._prober.draft_len(budget.probe_share)
-        plan = self._scheduler.plan(self._table, probe_len)
+        table, probe_len = self._table, 0
+        if table.budget is not None:
+            probe_len = self._prober.draft_len(table.budget.probe_share)
+            if self._prober.is_plain_due:
+                table, probe_len = SpeculationTable(table.version, ()), 0
+        plan = self._scheduler.plan(table, probe_len)
         if not plan.slices:
             return []
+        self._prober.planned(plan.draft_len > 0)
         drafts, draft_seconds = self._propose(plan)
         result = self._executor.execute(plan, drafts)
         deltas = self._scheduler.commit(plan, drafts, result)

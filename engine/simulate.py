@@ -2,9 +2,9 @@
 policy would do, without a model and in no time.
 
 All of the engine's own code runs as it is. What a pass takes is a function of its shape, and the
-clock is moved on by so much. What the target says at a place of a text, and whether a draft is right
-there, are hashes of (seed, request, position): neither depends on the drafts, the batch or the
-table, so that policies are compared on the same texts and the same luck.
+clock is moved on by so much. What the target says at a place of a text, and whether a draft is
+right there, are hashes of (seed, request, position): neither depends on the drafts, the batch or
+the table, so that policies are compared on the same texts and the same luck.
 """
 
 from collections.abc import Callable, Sequence

@@ -55,13 +55,24 @@ class AcceptanceTracker:
         self._counts: dict[int, PositionCounts] = {}
 
     def observe(
-        self, counts: Mapping[int, PositionCounts], steps: float, half_life_steps: float
+        self, fresh: Mapping[int, PositionCounts], steps: float, half_life_steps: float
     ) -> None:
-        """Take in what came in `steps` steps with drafts; what was before fades."""
-        for before in self._counts.values():
-            before.scale(0.5 ** (steps / half_life_steps))
-        for bucket, fresh in counts.items():
-            self._counts.setdefault(bucket, PositionCounts()).merge(fresh)
+        """Take in what came in `steps` steps with drafts; what was before fades.
+
+        It fades to twice what steps like these would have left at most: a few probes would else
+        take for ever to outweigh what a large batch said long ago.
+        """
+        if steps > 0:
+            kept = 0.5 ** (steps / half_life_steps)
+            asked = sum(counts.asked for counts in self._counts.values())
+            lasting = sum(counts.asked for counts in fresh.values()) / steps
+            most = 2.0 * lasting * half_life_steps / math.log(2)
+            if asked * kept > most:
+                kept = most / asked
+            for before in self._counts.values():
+                before.scale(kept)
+        for bucket, counts in fresh.items():
+            self._counts.setdefault(bucket, PositionCounts()).merge(counts)
 
     def estimate(self, batch_size: int) -> Acceptance:
         """Of all traffic together, unless the drafts at this batch size plainly fare otherwise."""

