@@ -156,10 +156,11 @@ class PolicyChannel:
                 async with asyncio.timeout(self._timings.answer_s):
                     if not self._stage_told:
                         # A call of its own for each report would cost the actor as much again.
-                        await client.note_stage(self._replica_id, self._stage)
                         self._stage_told = True
+                        await client.note_stage(self._replica_id, self._stage)
                     learned = await client.observe(self._replica_id, window)
             except Exception:  # counts are kept for the next actor
+                self._stage_told = False
                 window.merge(self._unsent)
                 self._unsent = window
                 continue

@@ -13,7 +13,7 @@ from policy.stats import PositionCounts, batch_bucket
 from policy.table import MAX_DRAFT_LEN
 
 PRIOR_ACCEPTANCE = 0.4
-_PRIOR_TOKENS = 8.0
+_PRIOR_TOKENS = 6.0
 _PRIOR_ROUNDS = 4.0
 _SEEN = 5.0
 """Drafts that reached a position before its own count says something."""
@@ -65,7 +65,8 @@ class AcceptanceTracker:
         if steps > 0:
             kept = 0.5 ** (steps / half_life_steps)
             asked = sum(counts.asked for counts in self._counts.values())
-            lasting = sum(counts.asked for counts in fresh.values()) / steps
+            # One a step at least: steps in which nobody was asked are no evidence.
+            lasting = max(1.0, sum(counts.asked for counts in fresh.values()) / steps)
             most = 2.0 * lasting * half_life_steps / math.log(2)
             if asked * kept > most:
                 kept = most / asked

@@ -20,7 +20,7 @@ from policy.table import Budget, SpeculationTable
 
 MIN_GAIN = 0.03
 """A length changes when another is expected to give so much more."""
-_HALF_LIFE_STEPS = 70.0
+_HALF_LIFE_STEPS = 50.0
 """Of the steps of one replica: a change of the traffic is half believed after so many."""
 _USUAL_CONTEXT = 256.0
 _CONTEXT_HALF_LIFE_STEPS = 500.0

@@ -7,9 +7,13 @@ import pytest
 
 from engine.request import Request, SamplingParams
 from engine.simulate import AcceptanceOf, VirtualClock, simulated_config, simulated_engine
+from policy.acceptance import PRIOR_ACCEPTANCE
 from policy.cost import Calibration
 from policy.table import SpeculationTable, fixed_rungs
 from tests.engine.adaptive import MAX_DRAFT_LEN, PLAIN, Lab, fixed
+
+EDGE = 0.58
+"""Acceptance at which drafts pay for seven sequences and don't for nine."""
 
 
 class Level:
@@ -27,16 +31,18 @@ def unlike(request_id: str, position: int) -> float:
     return 0.9 if int(request_id.split("-")[0]) % 2 else 0.05
 
 
-def worth(batch_size: int, draft_len: int, acceptance: float) -> float:
+def worth(batch_size: int, draft_len: int, acceptance: float, steeper: float = 1.0) -> float:
     """Tokens per second of a fixed length, by the formulas."""
     tokens = sum(acceptance**kept for kept in range(draft_len + 1))
-    seconds = PLAIN.target(batch_size, batch_size * draft_len, 0, 0.0)
-    return batch_size * tokens / (seconds + PLAIN.drafting(batch_size, draft_len))
+    plain = PLAIN.target(batch_size, 0, 0, 0.0)
+    whole = PLAIN.target(batch_size, batch_size * draft_len, 0, 0.0)
+    seconds = plain + steeper * (whole - plain) + PLAIN.drafting(batch_size, draft_len)
+    return batch_size * tokens / seconds
 
 
-def best_length(batch_size: int, acceptance: float) -> int:
+def best_length(batch_size: int, acceptance: float, steeper: float = 1.0) -> int:
     lengths = range(MAX_DRAFT_LEN + 1)
-    return max(lengths, key=lambda length: worth(batch_size, length, acceptance))
+    return max(lengths, key=lambda length: worth(batch_size, length, acceptance, steeper))
 
 
 def share_of_best(lab: Lab, batch_size: int, acceptance: float) -> float:
@@ -51,7 +57,7 @@ def throughput(
     acceptance: AcceptanceOf,
     *,
     warm_up_s: float = 5.0,
-    seconds: float = 15.0,
+    seconds: float = 10.0,
 ) -> float:
     """Tokens per second, on the same texts for every policy."""
     lab = Lab(policy, clients=clients, acceptance=acceptance)
@@ -74,10 +80,12 @@ def test_it_is_never_worse_than_the_best_fixed_length_or_than_off(
     batch_size: int, acceptance: float
 ) -> None:
     level = Level(acceptance)
-    adaptive = throughput(PLAIN.calibration(), batch_size, level, warm_up_s=40.0)
-    off = throughput(fixed(0), batch_size, level)
+    warm_up_s = 25.0 if batch_size == 1 else 5.0  # the fewer texts, the more they must be the same
+
+    adaptive = throughput(PLAIN.calibration(), batch_size, level, warm_up_s=25.0)
+    off = throughput(fixed(0), batch_size, level, warm_up_s=warm_up_s)
     best = best_length(batch_size, acceptance)
-    best_fixed = throughput(fixed(best), batch_size, level) if best else off
+    best_fixed = throughput(fixed(best), batch_size, level, warm_up_s=warm_up_s) if best else off
     assert adaptive >= 0.97 * best_fixed
     assert adaptive >= 0.98 * off
 
@@ -92,14 +100,15 @@ def test_it_is_never_worse_than_the_best_fixed_length_or_than_off(
     ],
 )
 def test_a_wrong_prior_recovers(batch_size: int, acceptance: float, steeper: float) -> None:
+    believed = PRIOR_ACCEPTANCE if steeper == 1.0 else acceptance
+    best = best_length(batch_size, acceptance)
+    assert best_length(batch_size, believed, steeper) != best, "not wrong"
     wrong = Lab(
         PLAIN.calibration(steeper=steeper), clients=batch_size, acceptance=Level(acceptance)
     )
-    assert share_of_best(wrong, batch_size, acceptance) < 0.97, "not wrong"
     wrong.run(90.0)
-    best = best_length(batch_size, acceptance)
     best_fixed = throughput(fixed(best), batch_size, Level(acceptance))
-    assert wrong.run(15.0) >= 0.97 * best_fixed
+    assert wrong.run(10.0) >= 0.97 * best_fixed
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -111,9 +120,9 @@ def test_drift_is_followed(seed: int) -> None:
     for level.value in (0.8, 0.2, 0.8):
         assert share_of_best(lab, 1, level.value) < 0.9, "no drift"
         lab.run_steps(300)  # of them, up to 200 are those of one report
-        assert share_of_best(lab, 1, level.value) >= 0.93
+        assert share_of_best(lab, 1, level.value) >= 0.92
         lab.run_steps(200)
-        assert share_of_best(lab, 1, level.value) >= 0.95
+        assert share_of_best(lab, 1, level.value) >= 0.94
 
 
 @pytest.mark.parametrize(("batch_size", "acceptance"), [(1, 0.6), (1, 0.9), (4, 0.7), (8, 0.65)])
@@ -132,7 +141,7 @@ def test_zero_is_no_trap_and_costs_next_to_nothing(batch_size: int, seconds: flo
     lab = Lab(PLAIN.calibration(), clients=batch_size, acceptance=level)
     lab.run(20.0)
     assert lab.length(batch_size) == 0
-    assert lab.run(15.0) >= 0.985 * throughput(fixed(0), batch_size, level)
+    assert lab.run(10.0) >= 0.985 * throughput(fixed(0), batch_size, level)
     assert 0.0 < lab.window.probe_seconds <= 0.015 * 2.0, "of the last report's 2 s"
     level.value = 0.9
     started_s = lab.clock()
@@ -142,19 +151,17 @@ def test_zero_is_no_trap_and_costs_next_to_nothing(batch_size: int, seconds: flo
 
 
 def test_around_an_edge_of_the_table_it_is_as_fast_as_the_better_fixed_length() -> None:
-    """Seven to nine sequences decode, and drafts pay at seven but not at nine."""
-    acceptance = 0.65
+    """Seven to nine sequences decode, where drafts hardly pay, or hardly don't."""
 
     def edge(policy: SpeculationTable | Calibration) -> tuple[float, Lab]:
-        lab = Lab(policy, clients=9, acceptance=Level(acceptance), max_tokens=60)
+        lab = Lab(policy, clients=9, acceptance=Level(EDGE), max_tokens=60)
         rates = []
         for turn in range(160):
             lab.set_clients((9, 8, 7, 8)[turn % 4])
             rates.append(lab.run(0.5))
         return sum(rates[80:]), lab
 
-    assert best_length(7, acceptance) == 1
-    assert best_length(10, acceptance) == 0
+    assert (best_length(7, EDGE), best_length(9, EDGE)) == (1, 0)
     adaptive, lab = edge(PLAIN.calibration())
     assert adaptive >= 0.99 * max(edge(fixed(0))[0], edge(fixed(1))[0])
     assert sum(changes(lab, size, after_step=3000) for size in (7, 8, 9)) <= 3

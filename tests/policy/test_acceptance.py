@@ -171,3 +171,11 @@ def state(**counts: object) -> dict[str, Any]:
 def test_what_is_no_state_is_a_value_error(value: object) -> None:
     with pytest.raises(ValueError):
         AcceptanceTracker.from_json(value)
+
+
+def test_steps_in_which_nobody_was_asked_wipe_nothing_out() -> None:
+    tracker = AcceptanceTracker(4)
+    tracker.observe({1: PositionCounts(50.0, [50.0], [40.0])}, 50, 50.0)
+    before = tracker.pooled()
+    tracker.observe({}, 1, 50.0)
+    assert tracker.pooled().rounds > 0.9 * before.rounds
