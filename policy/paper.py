@@ -34,7 +34,8 @@ class CostFit:
 
 
 def fit_cost(calibration: Calibration, context: int) -> CostFit:
-    """By least squares of the relative error. Raises ValueError when nothing was measured at `context`."""
+    """By least squares of the relative error. Raises ValueError when nothing was measured at
+    `context`."""
     points: dict[int, list[tuple[int, float]]] = {}
     drafts: dict[int, list[tuple[int, float]]] = {}
     for cell in calibration.cells:

@@ -184,14 +184,14 @@ def test_a_model_folder_has_the_name_of_where_it_leads(
 
 def test_auto_takes_the_draft_in_the_models_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    values = {"model": str(tmp_path), "drafter": {"kind": "auto"}}
+    values = {"model": str(tmp_path)}
     assert parse_config(values, "args").engine_config().drafter.kind == "ngram"
     draft = tmp_path / "draft"
     draft.mkdir()
     (draft / "config.json").write_text("{}")
     found = parse_config(values, "args").engine_config().drafter
     assert (found.kind, found.model) == ("cascade", draft)
-    plain = {"model": str(tmp_path)}
+    plain = {"model": str(tmp_path), "drafter": {"kind": "ngram"}}
     assert parse_config(plain, "args").engine_config().drafter.kind == "ngram"
 
 

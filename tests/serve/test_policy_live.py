@@ -88,7 +88,7 @@ def test_what_was_learned_survives_the_policy_actor(app: RunningApp, home: Path)
         def is_back() -> bool:
             described = app.get("/policy")
             reachable = described["policy_actor"]["reachable"]
-            return reachable and described.get("pid") != before["pid"]
+            return bool(reachable) and described.get("pid") != before["pid"]
 
         eventually(is_back, "there is another actor")
         eventually(
