@@ -77,12 +77,14 @@ class Lab:
     ) -> None:
         """`policy`: a table that stays, or what the board is told at the start. `max_tokens`: of a
         request on average. A text, with the luck of drafts in it, depends on `seed` alone."""
+        self.machine = machine
+        """May be set to another at any time."""
         self.clock = VirtualClock()
         self.engine = simulated_engine(
             simulated_config(max_num_seqs=MAX_BATCH, max_draft_len=MAX_DRAFT_LEN),
             self.clock,
-            target_seconds=machine.target,
-            draft_seconds=machine.drafting,
+            target_seconds=lambda *shape: self.machine.target(*shape),
+            draft_seconds=lambda *shape: self.machine.drafting(*shape),
             acceptance=acceptance,
             has_draft=has_draft,
             noise=noise,

@@ -150,6 +150,18 @@ def test_zero_is_no_trap_and_costs_next_to_nothing(batch_size: int, seconds: flo
         assert lab.clock() - started_s < seconds
 
 
+def test_a_step_without_drafts_now_and_then_tells_their_cost() -> None:
+    """Only where the table learns: a fixed length stays as it is."""
+    lab = Lab(PLAIN.calibration(), clients=1, acceptance=Level(0.9))
+    lab.run(10.0)
+    table = lab.engine.table
+    for kept, least, most in ((table, 7, 8), (replace(table, budget=None), 0, 0)):
+        lab = Lab(kept, clients=1, acceptance=Level(0.9), max_tokens=16_000)
+        lab.run_steps(1024)
+        # One computed the prompt.
+        assert least <= lab.engine.drain_stats().steps_without_draft - 1 <= most
+
+
 def test_around_an_edge_of_the_table_it_is_as_fast_as_the_better_fixed_length() -> None:
     """Seven to nine sequences decode, where drafts hardly pay, or hardly don't."""
 
