@@ -43,6 +43,7 @@ from deployments.config import parse_config
 from deployments.knowledge import Knowledge
 from deployments.models.cache import default_home
 from engine.build import build_engine
+from engine.calibrate.grid import Grid
 from engine.calibrate.measure import calibrate
 from engine.config import EngineConfig
 from engine.core import Engine
@@ -205,13 +206,8 @@ def _introduced(
     said = replace(knowledge.introduction, learned=None)
     if said.calibration is None and is_quick:
         tell("calibrating in short")  # and not kept, as it is too rough for others
-        found = calibrate(
-            engine,
-            batch_sizes=(1, 4, config.max_num_seqs),
-            draft_lens=(0, 1, 2, config.max_draft_len),
-            contexts=(128,),
-            max_seconds=_QUICK_CALIBRATION_S,
-        )
+        rough = Grid((1, 4, config.max_num_seqs), (0, 1, 2, config.max_draft_len), (128,))
+        found = calibrate(engine, rough, max_seconds=_QUICK_CALIBRATION_S)
         said = replace(said, calibration=found)
     elif said.calibration is None:
         knowledge.calibrate(engine, tell, lambda _said: True)

@@ -54,13 +54,7 @@ class Knowledge:
         report("calibrating")
         try:
             grid = default_grid(self._config, engine.max_model_len)
-            found = calibrate(
-                engine,
-                batch_sizes=grid.batch_sizes,
-                draft_lens=grid.draft_lens,
-                contexts=grid.contexts,
-                report=_telling(report),
-            )
+            found = calibrate(engine, grid, report=_telling(report))
         except (PacelineError, ValueError) as error:
             logger.warning("not calibrated, so nothing is drafted: %s", error)
             return

@@ -7,7 +7,6 @@ over none.
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 from policy.acceptance import Acceptance
 from policy.optimize import Choice, Decision
@@ -81,43 +80,6 @@ def why(previous: Sequence[int], decision: Decision, evaluate: Evaluate) -> str:
     if len(stretches) > MAX_CHANGES:
         told.append(f"and {len(stretches) - MAX_CHANGES} more")
     return ", ".join(told)
-
-
-def table_report(
-    evaluate: Evaluate, lengths: Sequence[int], max_draft_len: int
-) -> list[dict[str, Any]]:
-    """What each length gives at each power of two and at the largest batch size, JSON-ready.
-
-    `lengths` holds the length in force at each batch size from 1 on; lengths from 0 to
-    `max_draft_len` are compared. Times in seconds; tokens a round are of one sequence, tokens a
-    second of the whole batch.
-    """
-    return [
-        {
-            "batch_size": batch_size,
-            "draft_len": lengths[batch_size - 1],
-            "lengths": [
-                {
-                    "draft_len": choice.draft_len,
-                    "tokens_per_round": choice.tokens_per_round,
-                    "round_seconds": choice.round_seconds,
-                    "tokens_per_second": choice.tokens_per_second,
-                }
-                for choice in (evaluate(batch_size, length) for length in range(max_draft_len + 1))
-            ],
-        }
-        for batch_size in batch_sizes_shown(len(lengths))
-    ]
-
-
-def batch_sizes_shown(largest: int) -> list[int]:
-    """Powers of two up to `largest`, and `largest` itself.
-
-    >>> batch_sizes_shown(12)
-    [1, 2, 4, 8, 12]
-    """
-    powers = [1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent < largest]
-    return [*powers, largest] if largest else []
 
 
 def _stretch(changes: Sequence[tuple[int, int, Choice]], evaluate: Evaluate) -> str:

@@ -50,10 +50,10 @@ class PositionCounts:
         _count(self.reached, min(num_drafted, num_kept + 1), times)
         _count(self.kept, num_kept, times)
 
-    def merge(self, other: "PositionCounts", weight: float = 1.0) -> None:
-        self.asked += weight * other.asked
-        _add(self.reached, other.reached, weight)
-        _add(self.kept, other.kept, weight)
+    def merge(self, other: "PositionCounts") -> None:
+        self.asked += other.asked
+        _add(self.reached, other.reached)
+        _add(self.kept, other.kept)
 
     def scale(self, factor: float) -> None:
         self.asked *= factor
@@ -169,7 +169,7 @@ def _count(by_position: list, up_to: int, times: float) -> None:  # type: ignore
         by_position[position] += times
 
 
-def _add(into: list, other: list, weight: float = 1) -> None:  # type: ignore[type-arg]
+def _add(into: list, other: list) -> None:  # type: ignore[type-arg]
     into.extend([0] * (len(other) - len(into)))
     for position, count in enumerate(other):
-        into[position] += weight * count
+        into[position] += count

@@ -1,12 +1,11 @@
 """`paceline calibrate`: what a step costs on this machine, and the table that follows from it."""
 
-import math
-import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from deployments.commands.terminal import INTERRUPTED, Terminal
 
 if TYPE_CHECKING:
     from deployments.config import AppConfig
@@ -14,9 +13,7 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
     from policy.cost import Calibration
 
-INTERRUPTED = 130
 _LINE_EVERY_S = 10.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def calibrate(
@@ -123,71 +120,19 @@ def _measure(config: "EngineConfig") -> "Calibration":
     from policy.table import SpeculationTable
 
     default_grid(config, config.max_model_len or 2**31)  # what is wrong is said before loading
-    terminal = _Terminal()
+    terminal = Terminal(line_every_s=_LINE_EVERY_S)
     engine = build_engine(config, SpeculationTable(0, ()), terminal.stage)
     try:
         grid = default_grid(config, engine.max_model_len)
         with terminal:
             return calibrate(
                 engine,
-                batch_sizes=grid.batch_sizes,
-                draft_lens=grid.draft_lens,
-                contexts=grid.contexts,
-                report=terminal.report,
-                stopped=terminal.stopped,
+                grid,
+                report=lambda done, total, what: terminal.progress("measuring", done / total, what),
+                stopped=lambda: terminal.stopped,
             )
     except CalibrationStopped:
         terminal.say("Stopped; nothing is kept.")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         engine.close()
-
-
-class _Terminal:
-    """Tells a person how far it is: a bar in a terminal, lines now and then in a log. Within, a
-    signal is something to ask about; before, it ends the command as any."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        from deployments.stop_signals import StopSignals
-
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._bar = Progress(
-            TextColumn("measuring"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=1.0)
-        self._told_s = -math.inf
-        self._signals = StopSignals(lambda _: None)
-
-    def __enter__(self) -> None:
-        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
-        self._signals.listen()
-        self._bar.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def stopped(self) -> bool:
-        return self._signals.requested
-
-    def say(self, text: str) -> None:
-        self._console.print(text, markup=False)
-
-    def stage(self, text: str) -> None:
-        self.say(f"{text} ...")
-
-    def report(self, done: int, total: int, what: str) -> None:
-        self._bar.update(self._task, completed=done / total, description=what)
-        if not self._console.is_terminal and time.monotonic() - self._told_s >= _LINE_EVERY_S:
-            self._told_s = time.monotonic()
-            self.say(f"measuring: {done / total:.0%}, {what}")

@@ -1,23 +1,18 @@
 """`paceline distill`: a draft model for any target, from the target's own words."""
 
-import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from deployments.commands.options import Compile, Device, Dtype
+from deployments.commands.terminal import INTERRUPTED, Terminal
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from engine.distill.shares import Share
     from engine.distill.training import Step
 
-INTERRUPTED = 130
 _LINE_EVERY_S = 30.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def distill(
@@ -91,7 +86,10 @@ def distill(
         trust_remote_code=trust_remote_code,
         training=TrainingSettings(epochs=epochs, hard=labels == "hard", seed=seed),
     )
-    with _Terminal() as watcher:
+    watcher = _Watcher(
+        line_every_s=_LINE_EVERY_S, on_stop="Stopping after this step; what is done is kept."
+    )
+    with watcher:
         try:
             done = distil(config, watcher)
         except Interrupted:
@@ -125,67 +123,12 @@ def _layers(text: str) -> int | tuple[int, ...]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-class _Terminal:
-    """Watches a distillation for a person: bars in a terminal, lines now and then in a log."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from deployments.stop_signals import StopSignals
-
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[more]}"),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._tasks: dict[str, TaskID] = {}
-        self._told_s = 0.0
-        # Said below: a handler that writes may interrupt us in the middle of writing.
-        self._signals = StopSignals(lambda _: None)
-        self._has_told_stop = False
-
-    def __enter__(self) -> "_Terminal":
-        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
-        self._signals.listen()
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    @property
-    def stopped(self) -> bool:
-        if self._signals.requested and not self._has_told_stop:
-            self._has_told_stop = True
-            self.say("Stopping after this step; what is done is kept.")
-        return self._signals.requested
-
-    def say(self, text: str) -> None:
-        self._console.print(text, markup=False)
-
-    def stage(self, text: str) -> None:
-        self.say(f"{text} ...")
+class _Watcher(Terminal):
+    """Watches a distillation."""
 
     def asking(self, done: int, total: int, num_labels: int) -> None:
-        self._show("asking the target", done / total, f"{num_labels:,} tokens")
+        self.progress("asking the target", done / total, f"{num_labels:,} tokens")
 
     def training(self, step: "Step", acceptance: "Share") -> None:
         told = f"loss {step.loss:.3f}, held-out acceptance {acceptance.value:.1%}"
-        self._show("training", step.progress, f"step {step.number}, {told}")
-
-    def _show(self, what: str, share: float, more: str) -> None:
-        if self._console.is_terminal:
-            if what not in self._tasks:
-                self._tasks[what] = self._bar.add_task(what, total=1.0, more="")
-            self._bar.update(self._tasks[what], completed=share, more=more)
-        elif time.monotonic() - self._told_s >= _LINE_EVERY_S:
-            self._told_s = time.monotonic()
-            self.say(f"{what}: {share:.0%}, {more}")
+        self.progress("training", step.progress, f"step {step.number}, {told}")

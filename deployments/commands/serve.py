@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deployments.commands.terminal import INTERRUPTED
+
 if TYPE_CHECKING:
     from deployments.commands.loading import LoadingProgress
     from deployments.config import AppConfig
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from deployments.stop_signals import StopSignals
     from policy.choice import PolicyChoice
 
-INTERRUPTED = 130
 ALIVE_S = 5.0
 """A Ray that does not answer within this has ended."""
 TEAR_DOWN_S = 15.0

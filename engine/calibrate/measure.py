@@ -25,10 +25,8 @@ _TOUCHED_AT_ONCE = 64
 
 def calibrate(
     engine: Engine,
+    grid: Grid,
     *,
-    batch_sizes: Sequence[int],
-    draft_lens: Sequence[int],
-    contexts: Sequence[int],
     report: Report = lambda done, total, what: None,
     stopped: Callable[[], bool] = lambda: False,
     max_seconds: float = MAX_SECONDS,
@@ -40,9 +38,9 @@ def calibrate(
     and no scheduler takes part, so nothing of this is left behind. `max_seconds` ends it with what
     was measured so far, which is something for each batch size unless it is far too short.
 
-    Raises ValueError for a bad grid, RuntimeError while requests are in flight, CalibrationStopped.
+    Raises ValueError for a grid that doesn't fit the engine, RuntimeError while requests are in
+    flight, CalibrationStopped.
     """
-    grid = Grid(tuple(batch_sizes), tuple(draft_lens), tuple(contexts))
     needed = grid.contexts[-1] + grid.draft_lens[-1] + 1
     if needed > engine.max_model_len:
         raise ValueError(

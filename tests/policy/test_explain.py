@@ -1,11 +1,9 @@
 """Words and numbers of a decision, on a cost that can be followed by hand."""
 
-import json
-
 import pytest
 
 from policy.acceptance import Acceptance
-from policy.explain import MAX_CHANGES, batch_sizes_shown, explain, table_report, why
+from policy.explain import MAX_CHANGES, explain, why
 from policy.optimize import Choice, Decision
 
 TOKENS = {0: 1.0, 1: 1.2, 2: 1.31, 3: 1.36, 4: 1.38}
@@ -96,23 +94,3 @@ def test_a_line_stays_one_however_many_stretches_there_are() -> None:
     line = why([0] * 40, decision(*[1, 0] * 20), choice)
     assert line.count("->") == MAX_CHANGES
     assert line.endswith(f", and {20 - MAX_CHANGES} more")
-
-
-def test_the_report_holds_every_length_at_every_power_of_two() -> None:
-    report = json.loads(json.dumps(table_report(choice, [2] * 12, 3)))
-    assert [row["batch_size"] for row in report] == [1, 2, 4, 8, 12]
-    assert {row["draft_len"] for row in report} == {2}
-    assert [cell["draft_len"] for cell in report[3]["lengths"]] == [0, 1, 2, 3]
-    assert report[3]["lengths"][1] == {
-        "draft_len": 1,
-        "tokens_per_round": 1.2,
-        "round_seconds": 0.078,
-        "tokens_per_second": choice(8, 1).tokens_per_second,
-    }
-    assert table_report(choice, [], 3) == []
-
-
-def test_sizes_shown() -> None:
-    assert [batch_sizes_shown(largest) for largest in (0, 1, 2, 3, 8)] == [
-        *([], [1], [1, 2], [1, 2, 3], [1, 2, 4, 8])
-    ]

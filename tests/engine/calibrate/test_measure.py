@@ -19,8 +19,9 @@ CONTEXTS = (12, 30)
 
 
 def run(engine: Engine, **more: object) -> Calibration:
-    settings = {"batch_sizes": (1, 2, 4), "draft_lens": (0, 1, 3), "contexts": CONTEXTS, **more}
-    return calibrate(engine, **settings)  # type: ignore[arg-type]
+    sizes = {"batch_sizes": (1, 2, 4), "draft_lens": (0, 1, 3), "contexts": CONTEXTS}
+    grid = Grid(**{name: more.pop(name, value) for name, value in sizes.items()})  # type: ignore[arg-type]
+    return calibrate(engine, grid, **more)  # type: ignore[arg-type]
 
 
 def groups(calibration: Calibration) -> set[tuple[int, int]]:
