@@ -168,15 +168,15 @@ class Engine:
     def step(self) -> list[TokenDelta]:
         """Advance every sequence that fits: what each gained, or nothing when idle."""
         started = self._clock()
-        table, probe_len = self._table, 0
+        table, further = self._table, 0
         if table.budget is not None:
-            probe_len = self._prober.draft_len(table.budget.probe_share)
+            further = self._prober.further(table.budget.probe_share)
             if self._prober.is_plain_due:
-                table, probe_len = SpeculationTable(table.version, ()), 0
-        plan = self._scheduler.plan(table, probe_len)
+                table, further = SpeculationTable(table.version, ()), 0
+        plan = self._scheduler.plan(table, further)
         if not plan.slices:
             return []
-        self._prober.planned(plan.draft_len > 0)
+        self._prober.planned(has_drafts=plan.draft_len > 0, is_probe=plan.probed is not None)
         drafts, draft_seconds = self._propose(plan)
         result = self._executor.execute(plan, drafts)
         deltas = self._scheduler.commit(plan, drafts, result)
@@ -201,7 +201,7 @@ class Engine:
     ) -> None:
         self._steps += 1
         self._stats.steps += 1
-        self._stats.steps_without_draft += plan.draft_len == 0
+        self._stats.steps_without_draft += plan.draft_len == 0 and plan.probed is None
         self._stats.draft_seconds += draft_seconds
         self._stats.target_seconds += result.target_seconds
         self._stats.verify_seconds += result.verify_seconds
@@ -225,7 +225,8 @@ class Engine:
     ) -> None:
         """For the policy: what the step cost, and what became of its drafts."""
         stats, batch_size = self._stats, plan.num_decoding
-        has_drafts = plan.draft_len > 0 or plan.is_probe
+        is_probe = plan.probed is not None
+        has_drafts = plan.draft_len > 0 or is_probe
         if has_drafts:
             fates = Counter(
                 [
@@ -241,14 +242,20 @@ class Engine:
         context = sum([part.start for part in plan.slices]) / batch_size
         num_drafted = sum([len(draft.token_ids) for draft in drafts]) if has_drafts else 0
         # What a probe's draft costs says nothing of drafting for all.
-        asked = max([part.draft_len for part in plan.slices]) if plan.draft_len else 0
+        asked = 0 if is_probe or not has_drafts else max([part.draft_len for part in plan.slices])
         shape = StepShape(batch_size, asked, num_drafted)
         stats.record_step(shape, context, seconds - draft_seconds, draft_seconds)
-        if self._table.budget is not None and plan.draft_len == 0:
-            extra = self._prober.record(batch_size, seconds, plan.is_probe)
-            if plan.is_probe:
-                stats.probes += 1
-                stats.probe_seconds += extra
+        if self._table.budget is None:
+            return
+        if plan.probed is None:
+            tokens = sum([len(outcome.new_tokens) for outcome in result.slices])
+            self._prober.record(batch_size, plan.draft_len, seconds, tokens)
+        else:
+            own_tokens = len(result.slices[plan.probed].new_tokens)
+            stats.probes += 1
+            stats.probe_seconds += self._prober.record_probe(
+                batch_size, plan.draft_len, seconds, own_tokens
+            )
 
     def drain_stats(self) -> StatsWindow:
         """The counts since the last call."""

@@ -8,7 +8,7 @@ _PRIOR_TOKENS = 6.0
 _KEPT_OF_THE_PAST = 0.95
 """With each round; also of one without a draft, so that nobody is judged for ever."""
 
-_CERTAIN_Z = 2.0
+_CERTAIN_Z = 2.5
 """Standard deviations that a sequence's own rate must be off for it to be treated otherwise."""
 
 

@@ -65,8 +65,8 @@ class StepPlan:
     draft_len: int
     """The table's answer."""
     slices: tuple[SeqSlice, ...]
-    is_probe: bool = False
-    """Whether one sequence drafts although the table's answer is 0."""
+    probed: int | None = None
+    """The slice that drafts more than the table says, to see what comes of it."""
 
     @property
     def all_decode(self) -> bool:

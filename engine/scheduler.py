@@ -160,31 +160,36 @@ class Scheduler:
 
     # ---- plan
 
-    def plan(self, table: SpeculationTable, probe_len: int = 0) -> StepPlan:
-        """The next step; no slices when there is nothing to do. `probe_len`: where the table's
-        length is 0, one sequence may draft so much."""
+    def plan(self, table: SpeculationTable, further: int = 0) -> StepPlan:
+        """The next step; no slices when there is nothing to do. `further`: so many tokens more than
+        the table's length one sequence may draft."""
         self._admit()
         decoding = self._queues.decoding
         draft_len = min(table.draft_len(len(decoding)), self._max_draft_len) if decoding else 0
-        probed = self._probed(decoding) if probe_len and decoding and not draft_len else None
+        probe_len = min(draft_len + further, self._max_draft_len)
+        probed = self._probed(decoding, draft_len) if decoding and probe_len > draft_len else None
+        probed_slice = None
         break_even = table.break_even(len(decoding)) if draft_len else None
         all_decode = len(decoding) == self.num_running
         slices: list[SeqSlice] = []
         block_size = self._pool.block_size
         for seq in decoding[: self._max_step_tokens]:
-            if draft_len:
-                own_len = draft_len
-                if break_even is not None and table.budget is not None:
-                    own_len = seq.record.draft_len(
-                        table.budget.acceptance, break_even, self._max_draft_len
-                    )
-                granted = seq.useful_draft(own_len)
-            else:
-                granted = seq.useful_draft(probe_len) if seq is probed else 0
+            own_len = draft_len
+            if break_even is not None and table.budget is not None:
+                own_len = seq.record.draft_len(
+                    table.budget.acceptance, break_even, self._max_draft_len
+                )
+            # One whose drafts fare ill has its answer; the next step asks another.
+            is_probe = seq is probed and draft_len <= own_len < probe_len
+            if is_probe:
+                own_len = probe_len
+            granted = seq.useful_draft(own_len) if own_len else 0
             if len(seq.tokens) + granted > len(seq.block_ids) * block_size:
                 granted = self._make_room(seq, granted)
                 if not seq.is_running:
                     break  # preempted, and so is whoever comes behind
+            if is_probe and granted > draft_len:
+                probed_slice = len(slices)
             slices.append(self._slice(seq, 1, granted))
         prefilling = [] if all_decode else self._queues.prefilling
         budget = self._max_step_tokens - len(slices)
@@ -194,14 +199,17 @@ class Scheduler:
             for seq, share in zip(prefilling, shares, strict=True)
             if share > 0
         ]
-        return StepPlan(table.version, len(decoding), draft_len, tuple(slices), probed is not None)
+        return StepPlan(table.version, len(decoding), draft_len, tuple(slices), probed_slice)
 
-    def _probed(self, decoding: list[Sequence]) -> Sequence:
-        """Whose draft costs least to make: the draft model has read more of it than of others;
-        where it has read none, or there is no model, each in turn."""
+    def _probed(self, decoding: list[Sequence], draft_len: int) -> Sequence:
+        """Each in turn where all draft. Else the one whose draft costs least to make: the draft
+        model has read more of it than of others; each in turn where it has read none, or there is
+        no model."""
         self._num_probes += 1
         best = max(decoding, key=lambda seq: seq.draft_computed)
-        return best if best.draft_computed else decoding[self._num_probes % len(decoding)]
+        if best.draft_computed and not draft_len:
+            return best
+        return decoding[self._num_probes % len(decoding)]
 
     def _make_room(self, seq: Sequence, draft_len: int) -> int:
         """Give a decoding sequence blocks, unless it is preempted: the draft length granted.
@@ -256,7 +264,7 @@ class Scheduler:
         self, plan: StepPlan, drafts: ReadOnly[Draft], result: StepResult
     ) -> list[TokenDelta]:
         """Book a step. A rejected draft is forgotten by not counting it; its KV is overwritten."""
-        notes_drafts = plan.draft_len > 0 or plan.is_probe
+        notes_drafts = plan.draft_len > 0 or plan.probed is not None
         booked = [
             self._book(self._queues[part.request_id], part, draft, outcome, notes_drafts)
             for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True)

@@ -3,7 +3,7 @@ power law l(s) = c * s^gamma beyond the positions seen (Su, Giannoula, Pekhimenk
 arXiv 2310.18813)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ _PRIOR_TOKENS = 6.0
 _PRIOR_ROUNDS = 4.0
 _SEEN = 5.0
 """Drafts that reached a position before its own count says something."""
+_SEEN_HALF_LIFE = 5.0
+"""Drafts that reached a position since, for those before to count half at the earliest."""
+_SLOWEST = 10.0
+"""Times the half-life of the rest: where hardly any came, what was seen fades all the same."""
 _LEAST_ROUNDS = 100.0
 _LEAST_Z = 3.0
 
@@ -60,7 +64,8 @@ class AcceptanceTracker:
         """Take in what came in `steps` steps with drafts; what was before fades.
 
         It fades to twice what steps like these would have left at most: a few probes would else
-        take for ever to outweigh what a large batch said long ago.
+        take for ever to outweigh what a large batch said long ago. Positions that were hardly
+        reached since fade less: only probes see those beyond the table's length.
         """
         if steps > 0:
             kept = 0.5 ** (steps / half_life_steps)
@@ -70,8 +75,14 @@ class AcceptanceTracker:
             most = 2.0 * lasting * half_life_steps / math.log(2)
             if asked * kept > most:
                 kept = most / asked
+            reached = _reached(fresh.values(), self.max_len)
+            slowest = 0.5 ** (steps / (_SLOWEST * half_life_steps))
+            by_position = [
+                max(kept, min(slowest, 0.5 ** (new / _SEEN_HALF_LIFE))) for new in reached
+            ]
+            by_position[:1] = [kept]
             for before in self._counts.values():
-                before.scale(kept)
+                before.scale(kept, by_position)
         for bucket, counts in fresh.items():
             self._counts.setdefault(bucket, PositionCounts()).merge(counts)
 
@@ -146,6 +157,13 @@ class AcceptanceTracker:
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a state of acceptance: {error}") from None
         return tracker
+
+
+def _reached(counts: Iterable[PositionCounts], max_len: int) -> list[float]:
+    total = PositionCounts()
+    for one in counts:
+        total.merge(one)
+    return [*total.reached, *[0.0] * (max_len - len(total.reached))]
 
 
 def _differ(own: PositionCounts, pooled: PositionCounts) -> bool:

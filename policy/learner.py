@@ -18,7 +18,7 @@ from policy.quoting import shown
 from policy.stats import StatsWindow, batch_bucket
 from policy.table import Budget, SpeculationTable
 
-MIN_GAIN = 0.03
+MIN_GAIN = 0.025
 """A length changes when another is expected to give so much more."""
 _HALF_LIFE_STEPS = 50.0
 """Of the steps of one replica: a change of the traffic is half believed after so many."""
@@ -66,7 +66,7 @@ class Learner:
     def observe(self, window: StatsWindow, num_replicas: int) -> None:
         """Take in what a replica counted; `num_replicas` report in turns."""
         self.steps += window.steps
-        with_drafts = window.steps - window.steps_without_draft + window.probes
+        with_drafts = window.steps - window.steps_without_draft
         self._acceptance.observe(
             window.positions, with_drafts, _HALF_LIFE_STEPS * max(1, num_replicas)
         )

@@ -1,5 +1,6 @@
 """Counts of what speculation did, mergeable over windows and over replicas."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,10 +56,11 @@ class PositionCounts:
         _add(self.reached, other.reached)
         _add(self.kept, other.kept)
 
-    def scale(self, factor: float) -> None:
+    def scale(self, factor: float, by_position: Sequence[float]) -> None:
+        """Make all of it less, the counts of each position by a factor of their own."""
         self.asked *= factor
-        self.reached = [factor * count for count in self.reached]
-        self.kept = [factor * count for count in self.kept]
+        self.reached = [x * count for x, count in zip(by_position, self.reached, strict=False)]
+        self.kept = [x * count for x, count in zip(by_position, self.kept, strict=False)]
 
 
 def batch_bucket(batch_size: int) -> int:
@@ -91,9 +93,9 @@ class StatsWindow:
     verify_seconds: float = 0.0
     """Choosing the target's tokens and comparing the drafts with them."""
     probes: int = 0
-    """Steps that drafted only to see what would be kept, the table's length being 0."""
+    """Steps in which one sequence drafted more than the table says, to see what would be kept."""
     probe_seconds: float = 0.0
-    """What they took beyond steps without drafts."""
+    """What they took beyond other steps; what they won in tokens is not taken off."""
     shapes: dict[StepShape, ShapeSums] = field(default_factory=dict)
     """What steps cost; not those that computed prompts too."""
     positions: dict[int, PositionCounts] = field(default_factory=dict)

@@ -21,8 +21,8 @@ class Budget:
     """How often a draft token is kept whose forerunners were, over all traffic: what is expected
     of a sequence that little is known of."""
     probe_share: float = 0.01
-    """Of the time, what may be spent on drafts where the length is 0, so that it is noticed when
-    they begin to pay."""
+    """Of the time, what may be lost on drafts that are longer than the table says, so that it is
+    noticed when they begin to pay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def test_probes_count_where_nothing_else_drafts() -> None:
     assert found is not None
     assert found[1].survival[0] == pytest.approx(0.9, abs=0.05)
     probed = window(0.02, steps=300)
-    probed.steps_without_draft, probed.probes = probed.steps, probed.steps
+    probed.probes = probed.steps
     learner.observe(probed, 1)
     found = learner.choices(4)
     assert found is not None
