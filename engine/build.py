@@ -117,7 +117,9 @@ def _drafter(
     vocabulary: list[int] | None,
 ) -> Drafter:
     wanted = config.drafter
-    lookup = NgramDrafter(max_ngram=wanted.max_ngram, min_ngram=wanted.min_ngram)
+    lookup = NgramDrafter(
+        max_ngram=wanted.max_ngram, min_ngram=wanted.min_ngram, foresight=config.max_draft_len
+    )
     match wanted.kind:
         case "none":
             return NoDrafter()

@@ -13,6 +13,7 @@ from engine.drafters.base import Drafter
 from engine.errors import EngineFull, PromptTooLong, RequestError
 from engine.executor import Executor
 from engine.grammar import GrammarCompiler, GrammarCursor
+from engine.hindsight import Hindsight
 from engine.plan import Draft, SeqSlice, StepPlan, StepResult
 from engine.probing import Prober
 from engine.request import Request, TokenDelta
@@ -76,6 +77,7 @@ class Engine:
         self._table = table
         self._clock = clock
         self._prober = Prober()
+        self._hindsight = Hindsight()
         self._pool = BlockPool(num_blocks, config.block_size)
         self._scheduler = Scheduler(
             self._pool,
@@ -230,13 +232,15 @@ class Engine:
         if has_drafts:
             fates = Counter(
                 [
-                    (len(draft.token_ids), len(outcome.new_tokens) - 1)
+                    (len(draft.token_ids), len(outcome.new_tokens) - 1, draft.looked_up)
                     for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True)
                     if part.draft_len and outcome.new_tokens
                 ]
             )
-            for (num_drafted, num_kept), times in fates.items():
-                stats.record_drafts(batch_size, num_drafted, num_kept, times)
+            for (num_drafted, num_kept, looked_up), times in fates.items():
+                stats.record_drafts(batch_size, num_drafted, num_kept, times, looked_up=looked_up)
+        if self._table.budget is not None:
+            self._hindsight.note(plan, drafts, result, stats)
         if not plan.all_decode:
             return
         context = sum([part.start for part in plan.slices]) / batch_size
@@ -304,4 +308,6 @@ def _within(grammar: GrammarCursor, part: SeqSlice, draft: Draft) -> Draft:
     if not draft.token_ids:
         return draft
     num_valid = grammar.valid_len(part.output(), draft.token_ids)
-    return Draft(draft.token_ids[:num_valid], draft.num_computed)
+    if num_valid == len(draft.token_ids):
+        return draft
+    return Draft(draft.token_ids[:num_valid], draft.num_computed, draft.looked_up)

@@ -81,6 +81,10 @@ class Draft:
     token_ids: tuple[int, ...] = ()
     num_computed: int = 0
     """Tokens, drafted ones included, whose KV the draft model now holds."""
+    looked_up: bool = False
+    """Whether it stands in the text itself, so that it took next to no time."""
+    foreseen: tuple[int, ...] = ()
+    """How a longer draft would have gone on; of those looked up."""
 
 
 NO_DRAFT = Draft()

@@ -133,12 +133,16 @@ class SimulatedDrafter:
         fates: Fates,
         *,
         has_draft: float = 1.0,
+        foresight: int = 0,
     ) -> None:
+        """`foresight`: above 0 all drafts are looked up in the text, and it is told of so many
+        tokens how they go on."""
         self._clock = clock
         self._seconds = seconds
         self._acceptance = acceptance
         self._fates = fates
         self._has_draft = has_draft
+        self._foresight = foresight
 
     def propose(self, slices: Sequence[SeqSlice]) -> list[Draft]:
         lengths = [part.draft_len for part in slices if part.draft_len]
@@ -150,16 +154,20 @@ class SimulatedDrafter:
         request_id, fates = part.request_id, self._fates
         if self._has_draft < 1.0 and fates.start(request_id, part.end) >= self._has_draft:
             return NO_DRAFT
-        guesses = []
-        for index in range(part.draft_len):
+        length, guesses = max(part.draft_len, self._foresight), []
+        for index in range(length):
             position = part.end + index
             token = fates.token(request_id, position)
             if fates.luck(request_id, position) >= self._acceptance(request_id, index):
                 # Any other, and what follows it is never looked at.
-                guesses += [1 + token % (VOCAB_SIZE - 1)] * (part.draft_len - index)
+                guesses += [1 + token % (VOCAB_SIZE - 1)] * (length - index)
                 break
             guesses.append(token)
-        return Draft(tuple(guesses))
+        return Draft(
+            tuple(guesses[: part.draft_len]),
+            looked_up=self._foresight > 0,
+            foreseen=tuple(guesses[part.draft_len :]),
+        )
 
 
 def simulated_engine(
@@ -170,6 +178,7 @@ def simulated_engine(
     draft_seconds: DraftSeconds,
     acceptance: AcceptanceOf,
     has_draft: float = 1.0,
+    foresight: int = 0,
     noise: float = 0.0,
     seed: int = 0,
     num_blocks: int = 8192,
@@ -182,7 +191,9 @@ def simulated_engine(
     return Engine(
         config,
         executor=SimulatedTarget(clock, target_seconds, fates, noise=noise, noise_seed=seed),
-        drafter=SimulatedDrafter(clock, draft_seconds, acceptance, fates, has_draft=has_draft),
+        drafter=SimulatedDrafter(
+            clock, draft_seconds, acceptance, fates, has_draft=has_draft, foresight=foresight
+        ),
         num_blocks=config.num_blocks or num_blocks,
         max_model_len=config.max_model_len or max_model_len,
         vocab_size=VOCAB_SIZE,

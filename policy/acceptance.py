@@ -3,13 +3,13 @@ power law l(s) = c * s^gamma beyond the positions seen (Su, Giannoula, Pekhimenk
 arXiv 2310.18813)."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from policy.paper import fit_power_law
 from policy.quoting import shown
-from policy.stats import PositionCounts, batch_bucket
+from policy.stats import DraftCounts, PositionCounts, batch_bucket
 from policy.table import MAX_DRAFT_LEN
 
 PRIOR_ACCEPTANCE = 0.4
@@ -56,35 +56,39 @@ class AcceptanceTracker:
 
     def __init__(self, max_len: int) -> None:
         self.max_len = max_len
-        self._counts: dict[int, PositionCounts] = {}
+        self._counts: dict[int, DraftCounts] = {}
 
     def observe(
-        self, fresh: Mapping[int, PositionCounts], steps: float, half_life_steps: float
+        self, fresh: Mapping[int, DraftCounts], steps: float, half_life_steps: float
     ) -> None:
         """Take in what came in `steps` steps with drafts; what was before fades.
 
         It fades to twice what steps like these would have left at most: a few probes would else
         take for ever to outweigh what a large batch said long ago. Positions that were hardly
-        reached since fade less: only probes see those beyond the table's length.
+        reached since fade less: only probes, and look-ups in hindsight, see those beyond the
+        table's length.
         """
         if steps > 0:
             kept = 0.5 ** (steps / half_life_steps)
-            asked = sum(counts.asked for counts in self._counts.values())
+            asked = self._all().asked
+            new = _sum(fresh.values())
             # One a step at least: steps in which nobody was asked are no evidence.
-            lasting = max(1.0, sum(counts.asked for counts in fresh.values()) / steps)
-            most = 2.0 * lasting * half_life_steps / math.log(2)
+            most = 2.0 * max(1.0, new.asked / steps) * half_life_steps / math.log(2)
             if asked * kept > most:
                 kept = most / asked
-            reached = _reached(fresh.values(), self.max_len)
             slowest = 0.5 ** (steps / (_SLOWEST * half_life_steps))
-            by_position = [
-                max(kept, min(slowest, 0.5 ** (new / _SEEN_HALF_LIFE))) for new in reached
-            ]
-            by_position[:1] = [kept]
+            factors = [self._factors(source.reached, kept, slowest) for source in new.by_source]
             for before in self._counts.values():
-                before.scale(kept, by_position)
+                before.asked *= kept
+                for source, by_position in zip(before.by_source, factors, strict=True):
+                    source.scale(by_position)
         for bucket, counts in fresh.items():
-            self._counts.setdefault(bucket, PositionCounts()).merge(counts)
+            self._counts.setdefault(bucket, DraftCounts()).merge(counts)
+
+    def _factors(self, reached: Sequence[float], kept: float, slowest: float) -> list[float]:
+        """What is left of each position's counts, by how many drafts reached it since."""
+        more = [*reached[1:], *[0.0] * self.max_len][: self.max_len - 1]
+        return [kept] + [max(kept, min(slowest, 0.5 ** (new / _SEEN_HALF_LIFE))) for new in more]
 
     def estimate(self, batch_size: int) -> Acceptance:
         """Of all traffic together, unless the drafts at this batch size plainly fare otherwise."""
@@ -98,13 +102,23 @@ class AcceptanceTracker:
         """Of all traffic together."""
         return self._of(self._all())
 
-    def _all(self) -> PositionCounts:
-        pooled = PositionCounts()
-        for counts in self._counts.values():
-            pooled.merge(counts)
-        return pooled
+    def _all(self) -> DraftCounts:
+        return _sum(self._counts.values())
 
-    def _of(self, counts: PositionCounts) -> Acceptance:
+    def _of(self, counts: DraftCounts) -> Acceptance:
+        """A mixture: of a model's drafts and of looked up ones, which fare unlike each other."""
+        drafts = counts.drafts
+        survival = [0.0] * self.max_len
+        for source in counts.by_source:
+            share = sum(source.reached[:1]) / drafts if drafts else 0.5
+            if share:
+                chances = self._survival(source)
+                survival = [s + share * own for s, own in zip(survival, chances, strict=True)]
+        c, gamma = fit_power_law([(s, sum(survival[:s])) for s in range(1, self.max_len + 1)])
+        has_draft = (drafts + _PRIOR_ROUNDS) / (max(counts.asked, drafts) + _PRIOR_ROUNDS)
+        return Acceptance(has_draft, tuple(survival), c, gamma, counts.asked)
+
+    def _survival(self, counts: PositionCounts) -> list[float]:
         survival: list[float] = []
         chance, alive = PRIOR_ACCEPTANCE, 1.0
         for position in range(self.max_len):
@@ -123,9 +137,7 @@ class AcceptanceTracker:
             # The law has each next token likelier kept than the last, in the end for certain: with
             # no more than luck at the last position seen, that would ask for the longest drafts.
             survival.append(max(0.0, min(more, survival[-1] * chance)))
-        drafts = counts.reached[0] if counts.reached else 0.0
-        has_draft = (drafts + _PRIOR_ROUNDS) / (max(counts.asked, drafts) + _PRIOR_ROUNDS)
-        return Acceptance(has_draft, tuple(survival), c, gamma, counts.asked)
+        return survival
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -142,39 +154,41 @@ class AcceptanceTracker:
                 raise ValueError(f"max_len must be from 0 to {MAX_DRAFT_LEN}, got {shown(max_len)}")
             tracker = cls(max_len)
             for bucket, counts in value["counts"].items():  # type: ignore[index]
-                found = PositionCounts(
-                    float(counts["asked"]),
-                    [float(number) for number in counts["reached"]],
-                    [float(number) for number in counts["kept"]],
+                asked = float(counts["asked"])
+                modelled, looked_up = (
+                    _positions(bucket, counts[source]) for source in ("modelled", "looked_up")
                 )
-                numbers = (found.asked, *found.reached, *found.kept)
-                if not all(math.isfinite(n) and n >= 0 for n in numbers):
+                if not (math.isfinite(asked) and asked >= 0):
                     raise ValueError(f"counts of batch size {bucket} must be finite, from 0 on")
-                reached = found.reached + [0.0] * len(found.kept)
-                if any(kept > tried for kept, tried in zip(found.kept, reached, strict=False)):
-                    raise ValueError(f"counts of batch size {bucket} have more kept than reached")
-                tracker._counts[int(bucket)] = found
+                tracker._counts[int(bucket)] = DraftCounts(asked, modelled, looked_up)
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a state of acceptance: {error}") from None
         return tracker
 
 
-def _reached(counts: Iterable[PositionCounts], max_len: int) -> list[float]:
-    total = PositionCounts()
+def _positions(bucket: str, value: Any) -> PositionCounts:
+    found = PositionCounts(
+        [float(number) for number in value["reached"]], [float(number) for number in value["kept"]]
+    )
+    if not all(math.isfinite(n) and n >= 0 for n in (*found.reached, *found.kept)):
+        raise ValueError(f"counts of batch size {bucket} must be finite, from 0 on")
+    reached = found.reached + [0.0] * len(found.kept)
+    if any(kept > tried for kept, tried in zip(found.kept, reached, strict=False)):
+        raise ValueError(f"counts of batch size {bucket} have more kept than reached")
+    return found
+
+
+def _sum(counts: Iterable[DraftCounts]) -> DraftCounts:
+    total = DraftCounts()
     for one in counts:
         total.merge(one)
-    return [*total.reached, *[0.0] * (max_len - len(total.reached))]
+    return total
 
 
-def _differ(own: PositionCounts, pooled: PositionCounts) -> bool:
+def _differ(own: DraftCounts, pooled: DraftCounts) -> bool:
     """Whether some drafts fare otherwise than the rest: two proportions, z at least 3."""
-
-    def first(counts: list[float]) -> float:
-        return counts[0] if counts else 0.0
-
-    n, m = first(own.reached), first(pooled.reached) - first(own.reached)
-    kept, others = first(own.kept), first(pooled.kept) - first(own.kept)
-    return _z(kept, n, others, m) >= _LEAST_Z or (
+    n, m = own.drafts, pooled.drafts - own.drafts
+    return _z(own.kept_first, n, pooled.kept_first - own.kept_first, m) >= _LEAST_Z or (
         _z(n, own.asked, m, pooled.asked - own.asked) >= _LEAST_Z
     )
 

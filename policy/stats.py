@@ -38,29 +38,62 @@ class ShapeSums:
 class PositionCounts:
     """What became of drafts, by position; halves of a count come from decay."""
 
-    asked: float = 0.0
-    """Rounds of one sequence in which a draft was asked for."""
     reached: list[float] = field(default_factory=list)
     """Entry i: drafts with a token at position i (0-based) whose forerunners were all kept."""
     kept: list[float] = field(default_factory=list)
     """Entry i: of those, the ones whose token at position i was kept as well."""
 
-    def record(self, num_drafted: int, num_kept: int, times: int = 1) -> None:
-        """Count drafts that went alike."""
-        self.asked += times
-        _count(self.reached, min(num_drafted, num_kept + 1), times)
-        _count(self.kept, num_kept, times)
+    def record(self, num_drafted: int, num_kept: int, times: float = 1, *, first: int = 0) -> None:
+        """Count drafts that went alike, from position `first` on, up to which all was kept."""
+        _count(self.reached, first, first + min(num_drafted, num_kept + 1), times)
+        _count(self.kept, first, first + num_kept, times)
 
     def merge(self, other: "PositionCounts") -> None:
-        self.asked += other.asked
         _add(self.reached, other.reached)
         _add(self.kept, other.kept)
 
-    def scale(self, factor: float, by_position: Sequence[float]) -> None:
-        """Make all of it less, the counts of each position by a factor of their own."""
-        self.asked *= factor
+    def scale(self, by_position: Sequence[float]) -> None:
+        """Make the counts of each position less, by a factor of its own."""
         self.reached = [x * count for x, count in zip(by_position, self.reached, strict=False)]
         self.kept = [x * count for x, count in zip(by_position, self.kept, strict=False)]
+
+
+@dataclass(slots=True)
+class DraftCounts:
+    """What became of drafts, by who made them."""
+
+    asked: float = 0.0
+    """Rounds of one sequence in which a draft was asked for."""
+    modelled: PositionCounts = field(default_factory=PositionCounts)
+    """Of a model: drafts as they were."""
+    looked_up: PositionCounts = field(default_factory=PositionCounts)
+    """Of the text itself; also as they would have gone on, had they been longer."""
+
+    def record(
+        self, num_drafted: int, num_kept: int, times: float = 1, *, looked_up: bool = False
+    ) -> None:
+        """Count rounds that went alike."""
+        self.asked += times
+        (self.looked_up if looked_up else self.modelled).record(num_drafted, num_kept, times)
+
+    @property
+    def drafts(self) -> float:
+        """Rounds in which there was one."""
+        return sum(counts.reached[0] for counts in self.by_source if counts.reached)
+
+    @property
+    def kept_first(self) -> float:
+        """Drafts whose first token was kept."""
+        return sum(counts.kept[0] for counts in self.by_source if counts.kept)
+
+    @property
+    def by_source(self) -> tuple[PositionCounts, PositionCounts]:
+        return self.modelled, self.looked_up
+
+    def merge(self, other: "DraftCounts") -> None:
+        self.asked += other.asked
+        for into, counts in zip(self.by_source, other.by_source, strict=True):
+            into.merge(counts)
 
 
 def batch_bucket(batch_size: int) -> int:
@@ -98,7 +131,7 @@ class StatsWindow:
     """What they took beyond other steps; what they won in tokens is not taken off."""
     shapes: dict[StepShape, ShapeSums] = field(default_factory=dict)
     """What steps cost; not those that computed prompts too."""
-    positions: dict[int, PositionCounts] = field(default_factory=dict)
+    positions: dict[int, DraftCounts] = field(default_factory=dict)
     """What became of drafts, by `batch_bucket` of the sequences that decoded."""
 
     @property
@@ -115,18 +148,32 @@ class StatsWindow:
         """Count the verifications of so many sequences that went alike."""
         self.rounds += times
         self.emitted_tokens += times * num_emitted
-        _count(self.drafted_by_position, num_drafted, times)
-        _count(self.accepted_by_position, num_accepted, times)
+        _count(self.drafted_by_position, 0, num_drafted, times)
+        _count(self.accepted_by_position, 0, num_accepted, times)
 
     def record_drafts(
-        self, batch_size: int, num_drafted: int, num_kept: int, times: int = 1
+        self,
+        batch_size: int,
+        num_drafted: int,
+        num_kept: int,
+        times: int = 1,
+        *,
+        looked_up: bool = False,
     ) -> None:
         """Count drafts that were asked for, those that came to nothing included."""
+        self._counts_of(batch_size).record(num_drafted, num_kept, times, looked_up=looked_up)
+
+    def record_foreseen(self, batch_size: int, first: int, num_drafted: int, num_kept: int) -> None:
+        """Count what a draft that was looked up would have come to from position `first` on, where
+        it ended."""
+        self._counts_of(batch_size).looked_up.record(num_drafted, num_kept, first=first)
+
+    def _counts_of(self, batch_size: int) -> DraftCounts:
         bucket = batch_bucket(batch_size)
         counts = self.positions.get(bucket)
         if counts is None:
-            counts = self.positions[bucket] = PositionCounts()
-        counts.record(num_drafted, num_kept, times)
+            counts = self.positions[bucket] = DraftCounts()
+        return counts
 
     def record_step(
         self, shape: StepShape, context_tokens: float, target_seconds: float, draft_seconds: float
@@ -146,7 +193,7 @@ class StatsWindow:
         for shape, sums in later.shapes.items():
             self.shapes.setdefault(shape, ShapeSums()).merge(sums)
         for bucket, counts in later.positions.items():
-            self.positions.setdefault(bucket, PositionCounts()).merge(counts)
+            self.positions.setdefault(bucket, DraftCounts()).merge(counts)
 
     def merge_totals(self, later: "StatsWindow") -> None:
         """The same without what is counted by shape and by batch size: for sums that are kept."""
@@ -164,10 +211,10 @@ class StatsWindow:
         _add(self.accepted_by_position, later.accepted_by_position)
 
 
-def _count(by_position: list, up_to: int, times: float) -> None:  # type: ignore[type-arg]
-    """Add `times` to each of the first `up_to` positions."""
-    by_position.extend([0] * (up_to - len(by_position)))
-    for position in range(up_to):
+def _count(by_position: list, first: int, end: int, times: float) -> None:  # type: ignore[type-arg]
+    """Add `times` to the positions from `first` up to `end`."""
+    by_position.extend([0] * (end - len(by_position)))
+    for position in range(first, end):
         by_position[position] += times
 
 

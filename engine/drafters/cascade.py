@@ -44,7 +44,7 @@ class CascadeDrafter:
             for part, match in zip(slices, taken, strict=True)
         ]
         drafts = [
-            draft if match is None else Draft(match.token_ids)
+            draft if match is None else match.draft
             for draft, match in zip(self.model.propose(asked), taken, strict=True)
         ]
         self._guesses = {

@@ -13,7 +13,13 @@ class Match:
     length: int
     """How many of them."""
     token_ids: tuple[int, ...]
-    """What followed."""
+    """What followed, as far as a draft was asked for."""
+    foreseen: tuple[int, ...] = ()
+    """What followed that."""
+
+    @property
+    def draft(self) -> Draft:
+        return Draft(self.token_ids, looked_up=True, foreseen=self.foreseen)
 
 
 class NgramDrafter:
@@ -25,15 +31,16 @@ class NgramDrafter:
     tokens alone and kept while it is drafted for; losing one costs time, nothing else.
     """
 
-    def __init__(self, *, max_ngram: int, min_ngram: int) -> None:
+    def __init__(self, *, max_ngram: int, min_ngram: int, foresight: int = 0) -> None:
+        """`foresight`: tokens that are told of a continuation, those of the draft included; 0 for
+        no more than these."""
         self._max_ngram = max_ngram
         self._min_ngram = min_ngram
+        self._foresight = foresight
         self._indexes: dict[str, _Index] = {}
 
     def propose(self, slices: ReadOnly[SeqSlice]) -> list[Draft]:
-        return [
-            NO_DRAFT if match is None else Draft(match.token_ids) for match in self.find(slices)
-        ]
+        return [NO_DRAFT if match is None else match.draft for match in self.find(slices)]
 
     def find(self, slices: ReadOnly[SeqSlice]) -> list[Match | None]:
         """The match of each slice that a draft is asked for, if its text has one."""
@@ -46,7 +53,7 @@ class NgramDrafter:
         if index is None or index.tokens is not part.tokens:  # an id may come again
             index = _Index(part.tokens, self._max_ngram, self._min_ngram)
         self._indexes[part.request_id] = index
-        return index.match(part.draft_len) if part.draft_len else None
+        return index.match(part.draft_len, self._foresight) if part.draft_len else None
 
 
 class _Index:
@@ -59,7 +66,7 @@ class _Index:
         """Position behind the run's latest occurrence."""
         self._num_read = 0
 
-    def match(self, draft_len: int) -> Match | None:
+    def match(self, draft_len: int, foresight: int) -> Match | None:
         tokens, follow = self.tokens, self._follow
         for end in range(self._num_read, len(tokens)):
             for length in self._lengths:
@@ -72,6 +79,7 @@ class _Index:
                 if found is not None:
                     # What repeats has a period of so many tokens.
                     period = len(tokens) - found
-                    draft = [tokens[found + i % period] for i in range(draft_len)]
-                    return Match(length, tuple(draft))
+                    more = max(draft_len, foresight)
+                    follow_up = tuple([tokens[found + i % period] for i in range(more)])
+                    return Match(length, follow_up[:draft_len], follow_up[draft_len:])
         return None

@@ -72,6 +72,7 @@ class Lab:
         machine: Machine = PLAIN,
         max_tokens: int = 400,
         has_draft: float = 1.0,
+        foresight: int = 0,
         noise: float = 0.0,
         seed: int = 0,
     ) -> None:
@@ -87,6 +88,7 @@ class Lab:
             draft_seconds=lambda *shape: self.machine.drafting(*shape),
             acceptance=acceptance,
             has_draft=has_draft,
+            foresight=foresight,
             noise=noise,
             seed=seed,
         )

@@ -173,6 +173,19 @@ def test_a_short_length_is_no_trap() -> None:
     assert rate(slow_drafter.calibration()) >= 0.97 * best
 
 
+def test_drafts_that_are_looked_up_need_no_probes_to_become_longer() -> None:
+    """How they go on is known, and soon whether that was right: two reports are enough."""
+    slow_drafter = replace(PLAIN, draft=0.0038)
+    lab = Lab(
+        slow_drafter.calibration(), clients=1, acceptance=copied, machine=slow_drafter, foresight=8
+    )
+    assert lab.length(1) <= 1
+    lab.run(4.1)
+    assert lab.length(1) >= 4
+    stats = lab.window.positions[1]
+    assert stats.asked == stats.looked_up.reached[0], "in hindsight no draft is counted twice"
+
+
 def test_a_step_without_drafts_now_and_then_tells_their_cost() -> None:
     """Only where the table learns: a fixed length stays as it is."""
     lab = Lab(PLAIN.calibration(), clients=1, acceptance=Level(0.9))

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from policy.cost import Calibration, CostCell, CostModel
-from policy.stats import PositionCounts, ShapeSums, StatsWindow, StepShape, batch_bucket
+from policy.stats import DraftCounts, ShapeSums, StatsWindow, StepShape, batch_bucket
 
 BATCH_SIZES = (1, 2, 4, 8, 16)
 DRAFT_LENS = (0, 1, 2, 3, 4)
@@ -43,9 +43,9 @@ def grid(
     )
 
 
-def drafts(acceptance: float, rounds: int, draft_len: int = 4, seed: int = 0) -> PositionCounts:
+def drafts(acceptance: float, rounds: int, draft_len: int = 4, seed: int = 0) -> DraftCounts:
     """Of drafts each of whose tokens is kept with a probability of `acceptance`."""
-    counts, chance = PositionCounts(), random.Random(seed)
+    counts, chance = DraftCounts(), random.Random(seed)
     for _ in range(rounds):
         kept = 0
         while kept < draft_len and chance.random() < acceptance:

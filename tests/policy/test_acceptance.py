@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.acceptance import PRIOR_ACCEPTANCE, Acceptance, AcceptanceTracker
-from policy.stats import PositionCounts
+from policy.stats import DraftCounts
 from tests.policy.grids import drafts
 
 HALF_LIFE = 100.0
 
 
-def seen(counts: dict[int, PositionCounts], max_len: int = 8) -> AcceptanceTracker:
+def seen(counts: dict[int, DraftCounts], max_len: int = 8) -> AcceptanceTracker:
     tracker = AcceptanceTracker(max_len)
     tracker.observe(counts, steps=1, half_life_steps=HALF_LIFE)
     return tracker
@@ -40,7 +40,7 @@ def test_the_estimate_converges(chance: float) -> None:
 
 
 def test_a_few_drafts_weigh_little() -> None:
-    counts = PositionCounts()
+    counts = DraftCounts()
     counts.record(4, 4)
     assert PRIOR_ACCEPTANCE < seen({1: counts}).pooled().survival[0] < 0.5
 
@@ -61,7 +61,7 @@ def test_rounds_without_a_draft_are_a_share_of_their_own() -> None:
     )
 )
 def test_survival_never_rises_and_is_a_probability(fates: list[tuple[int, int, int]]) -> None:
-    counts = PositionCounts()
+    counts = DraftCounts()
     for drafted, kept, times in fates:
         counts.record(drafted, min(drafted, kept), times)
     found = seen({1: counts}).pooled()
@@ -150,9 +150,10 @@ NO_COUNTS: list[object] = [[1], {"1": 2}, {"1": {}}]
 NO_NUMBERS: list[object] = [None, 3, [-1.0], [math.nan], [10**400], ["x"]]
 
 
-def state(**counts: object) -> dict[str, Any]:
-    good = {"asked": 2.0, "reached": [2.0, 1.0], "kept": [1.0]}
-    return {"max_len": 8, "counts": {"1": {**good, **counts}}}
+def state(asked: object = 2.0, **counts: object) -> dict[str, Any]:
+    good = {"reached": [2.0, 1.0], "kept": [1.0]}
+    sources = {"modelled": good, "looked_up": {**good, **counts}}
+    return {"max_len": 8, "counts": {"1": {"asked": asked, **sources}}}
 
 
 @pytest.mark.parametrize(
@@ -173,9 +174,34 @@ def test_what_is_no_state_is_a_value_error(value: object) -> None:
         AcceptanceTracker.from_json(value)
 
 
+def test_drafts_of_two_sources_are_a_mixture() -> None:
+    """A model's are short of breath; what stands in the text goes on, which is counted of more
+    drafts than were that long: that makes them no likelier."""
+    counts = drafts(0.5, 3000)
+    for _ in range(1000):
+        counts.record(1, 1, looked_up=True)
+        counts.looked_up.record(7, 7, first=1)
+    found = seen({1: counts}).pooled()
+    for position in range(8):
+        expected = 0.75 * 0.5 ** (position + 1) + 0.25
+        assert found.survival[position] == pytest.approx(expected, abs=0.03)
+
+
+def test_positions_that_are_hardly_reached_are_remembered_for_longer() -> None:
+    tracker = seen({1: drafts(0.9, 1000)})
+    for _ in range(3):
+        tracker.observe({1: drafts(0.9, 100, draft_len=1)}, 100, HALF_LIFE)
+    long = tracker.pooled().survival[3]
+    assert long == pytest.approx(0.9**4, abs=0.05)
+    few = drafts(0.9, 80, draft_len=1)
+    few.merge(drafts(0.1, 20, draft_len=4))
+    tracker.observe({1: few}, 100, HALF_LIFE)
+    assert tracker.pooled().survival[1] < 0.75 < 0.9**2, "but not against what is seen"
+
+
 def test_steps_in_which_nobody_was_asked_wipe_nothing_out() -> None:
     tracker = AcceptanceTracker(4)
-    tracker.observe({1: PositionCounts(50.0, [50.0], [40.0])}, 50, 50.0)
+    tracker.observe({1: drafts(0.8, 50, draft_len=1)}, 50, 50.0)
     before = tracker.pooled()
     tracker.observe({}, 1, 50.0)
     assert tracker.pooled().rounds > 0.9 * before.rounds
