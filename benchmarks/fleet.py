@@ -12,7 +12,7 @@ from cluster.policy_client import RayPolicyClient
 from policy.board import Introduction, initial_publication
 from policy.choice import parse_choice
 from policy.cost import Calibration, CostCell
-from policy.stats import StatsWindow, StepShape
+from policy.stats import Fate, StatsWindow, StepShape
 from policy.table import SpeculationTable
 
 CONFIGURED = "adaptive"
@@ -181,7 +181,7 @@ def made_up_window(seed: int) -> StatsWindow:
         for _ in range(batch_size):
             kept = sum(draw.random() < 0.5 for _ in range(2))
             window.record_rounds(2, kept, kept + 1)
-            window.record_drafts(batch_size, 2, kept)
+            window.record_drafts(batch_size, Fate(2, kept))
         target, draft = 0.02 + 0.0045 * batch_size, 0.004 + 0.0002 * batch_size
         shape = StepShape(batch_size, 2, 2 * batch_size)
         window.record_step(shape, draw.uniform(100, 600), target, draft)

@@ -19,7 +19,7 @@ from engine.probing import Prober
 from engine.request import Request, TokenDelta
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
-from policy.stats import StatsWindow, StepShape
+from policy.stats import Fate, StatsWindow, StepShape
 from policy.table import SpeculationTable
 
 
@@ -232,13 +232,19 @@ class Engine:
         if has_drafts:
             fates = Counter(
                 [
-                    (len(draft.token_ids), len(outcome.new_tokens) - 1, draft.looked_up)
+                    Fate(
+                        len(draft.token_ids),
+                        len(outcome.new_tokens) - 1,
+                        draft.looked_up,
+                        part.draft_len > 0,
+                        part.lookup_len > 0,
+                    )
                     for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True)
-                    if part.draft_len and outcome.new_tokens
+                    if (part.draft_len or part.lookup_len) and outcome.new_tokens
                 ]
             )
-            for (num_drafted, num_kept, looked_up), times in fates.items():
-                stats.record_drafts(batch_size, num_drafted, num_kept, times, looked_up=looked_up)
+            for fate, times in fates.items():
+                stats.record_drafts(batch_size, fate, times)
         if self._table.budget is not None:
             self._hindsight.note(plan, drafts, result, stats)
         if not plan.all_decode:

@@ -26,7 +26,9 @@ class SeqSlice(NamedTuple):
     """Known tokens to compute: tokens[start : start + num_tokens]."""
     block_ids: ReadOnly[int]
     draft_len: int
-    """Draft tokens asked for; the drafter may return fewer."""
+    """Draft tokens asked for, if a model makes them; the drafter may return fewer."""
+    lookup_len: int
+    """Draft tokens asked for, if they are looked up in the text."""
     draft_computed: int
     """Tokens whose KV the draft model holds."""
     samples: bool
@@ -63,7 +65,7 @@ class StepPlan:
     num_decoding: int
     """Decoding sequences: the batch size that the table was asked for."""
     draft_len: int
-    """The table's answer."""
+    """The table's answer: of the longest draft."""
     slices: tuple[SeqSlice, ...]
     probed: int | None = None
     """The slice that drafts more than the table says, to see what comes of it."""

@@ -1,5 +1,6 @@
 """Decides what each step computes and books what came of it: sequences and blocks are its own."""
 
+import operator
 from collections.abc import Sequence as ReadOnly
 
 from engine.blocks import BlockPool
@@ -9,7 +10,7 @@ from engine.queues import Queues
 from engine.request import FinishReason, TokenDelta
 from engine.sequence import Sequence
 from engine.shares import fair_shares
-from policy.table import SpeculationTable
+from policy.table import Budget, Lengths, SpeculationTable
 
 
 class Scheduler:
@@ -166,40 +167,52 @@ class Scheduler:
         self._admit()
         decoding = self._queues.decoding
         draft_len = min(table.draft_len(len(decoding)), self._max_draft_len) if decoding else 0
-        probe_len = min(draft_len + further, self._max_draft_len)
-        probed = self._probed(decoding, draft_len) if decoding and probe_len > draft_len else None
+        probed = self._probed(decoding, draft_len) if decoding and further else None
         probed_slice = None
-        break_even = table.break_even(len(decoding)) if draft_len else None
+        lengths = table.lengths(len(decoding)) if draft_len else Lengths(0, 0)
+        rung = table.rung(len(decoding)) if draft_len else None
         all_decode = len(decoding) == self.num_running
         slices: list[SeqSlice] = []
         block_size = self._pool.block_size
         for seq in decoding[: self._max_step_tokens]:
-            own_len = draft_len
-            if break_even is not None and table.budget is not None:
-                own_len = seq.record.draft_len(
-                    table.budget.acceptance, break_even, self._max_draft_len
-                )
+            own = lengths
+            if rung is not None and table.budget is not None:
+                own = self._own(seq, table.budget, rung)
             # One whose drafts fare ill has its answer; the next step asks another.
-            is_probe = seq is probed and draft_len <= own_len < probe_len
+            is_probe = seq is probed and all(map(operator.ge, own, lengths))
             if is_probe:
-                own_len = probe_len
-            granted = seq.useful_draft(own_len) if own_len else 0
+                own = self._longer(own, further)
+            granted = seq.useful_draft(own.longest) if own.longest else 0
             if len(seq.tokens) + granted > len(seq.block_ids) * block_size:
                 granted = self._make_room(seq, granted)
                 if not seq.is_running:
                     break  # preempted, and so is whoever comes behind
             if is_probe and granted > draft_len:
                 probed_slice = len(slices)
-            slices.append(self._slice(seq, 1, granted))
+            slices.append(
+                self._slice(seq, 1, min(own.modelled, granted), min(own.looked_up, granted))
+            )
         prefilling = [] if all_decode else self._queues.prefilling
         budget = self._max_step_tokens - len(slices)
         shares = fair_shares([seq.num_pending for seq in prefilling], budget)
         slices += [
-            self._slice(seq, share, 0)
+            self._slice(seq, share, 0, 0)
             for seq, share in zip(prefilling, shares, strict=True)
             if share > 0
         ]
         return StepPlan(table.version, len(decoding), draft_len, tuple(slices), probed_slice)
+
+    def _own(self, seq: Sequence, budget: Budget, rung: int) -> Lengths:
+        """What its own drafts are worth."""
+        modelled, looked_up = budget.modelled, budget.looked_up
+        longest = self._max_draft_len
+        return Lengths(
+            seq.modelled.draft_len(modelled.acceptance, modelled.break_even[rung], longest),
+            seq.looked_up.draft_len(looked_up.acceptance, looked_up.break_even[rung], longest),
+        )
+
+    def _longer(self, lengths: Lengths, further: int) -> Lengths:
+        return Lengths(*(min(length + further, self._max_draft_len) for length in lengths))
 
     def _probed(self, decoding: list[Sequence], draft_len: int) -> Sequence:
         """Each in turn where all draft. Else the one whose draft costs least to make: the draft
@@ -222,7 +235,7 @@ class Scheduler:
             self._queues.preempt()
         return 0
 
-    def _slice(self, seq: Sequence, num_tokens: int, draft_len: int) -> SeqSlice:
+    def _slice(self, seq: Sequence, num_tokens: int, draft_len: int, lookup_len: int) -> SeqSlice:
         if self._pool.cache.has_draft(seq.block_ids[seq.draft_computed // self._pool.block_size]):
             self._count_shared_draft_kv(seq)
         start, sampling = seq.num_computed, seq.request.sampling
@@ -241,6 +254,7 @@ class Scheduler:
                 num_tokens,
                 seq.block_ids,
                 draft_len,
+                lookup_len,
                 seq.draft_computed,
                 samples,
                 logits_from,
@@ -286,7 +300,7 @@ class Scheduler:
         num_accepted = len(emitted) - 1 if emitted else 0
         seq.num_computed = part.start + part.num_tokens + num_accepted
         if notes_drafts and emitted:
-            seq.record.note(len(draft.token_ids), num_accepted)
+            seq.note_draft(len(draft.token_ids), num_accepted, looked_up=draft.looked_up)
         if draft.num_computed > seq.draft_computed:
             seq.draft_computed = min(draft.num_computed, seq.num_computed)
         if outcome.prompt_logprobs:

@@ -39,8 +39,10 @@ class Sequence:
     block_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
     draft_computed: int = 0
-    record: DraftRecord = field(default_factory=DraftRecord)
-    """How its own drafts fared."""
+    modelled: DraftRecord = field(default_factory=DraftRecord)
+    """How its own drafts fared that a model made."""
+    looked_up: DraftRecord = field(default_factory=DraftRecord)
+    """The same for those that stand in its text."""
 
     def __post_init__(self) -> None:
         self.request_id = self.request.request_id
@@ -107,6 +109,14 @@ class Sequence:
         if self.grammar is not None and self.grammar.has_ended(self.output):
             return FinishReason.STOP
         return FinishReason.LENGTH if len(self.tokens) >= self.max_len else None
+
+    def note_draft(self, num_drafted: int, num_kept: int, *, looked_up: bool) -> None:
+        """A round in which a draft was allowed."""
+        own, other = self.modelled, self.looked_up
+        if looked_up:
+            own, other = other, own
+        own.note(num_drafted, num_kept)
+        other.note(0, 0)
 
     def useful_draft(self, draft_len: int) -> int:
         """How much of it the request allows and can still be emitted, the bonus token included."""

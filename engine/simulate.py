@@ -145,16 +145,23 @@ class SimulatedDrafter:
         self._foresight = foresight
 
     def propose(self, slices: Sequence[SeqSlice]) -> list[Draft]:
-        lengths = [part.draft_len for part in slices if part.draft_len]
+        asked = [self._asked(part) for part in slices]
+        lengths = [length for length in asked if length]
         if lengths:
             self._clock.advance(self._seconds(len(lengths), max(lengths)))
-        return [self._draft(part) if part.draft_len else NO_DRAFT for part in slices]
+        return [
+            self._draft(part, length) if length else NO_DRAFT
+            for part, length in zip(slices, asked, strict=True)
+        ]
 
-    def _draft(self, part: SeqSlice) -> Draft:
+    def _asked(self, part: SeqSlice) -> int:
+        return part.lookup_len if self._foresight else part.draft_len
+
+    def _draft(self, part: SeqSlice, draft_len: int) -> Draft:
         request_id, fates = part.request_id, self._fates
         if self._has_draft < 1.0 and fates.start(request_id, part.end) >= self._has_draft:
             return NO_DRAFT
-        length, guesses = max(part.draft_len, self._foresight), []
+        length, guesses = max(draft_len, self._foresight), []
         for index in range(length):
             position = part.end + index
             token = fates.token(request_id, position)
@@ -164,9 +171,9 @@ class SimulatedDrafter:
                 break
             guesses.append(token)
         return Draft(
-            tuple(guesses[: part.draft_len]),
+            tuple(guesses[:draft_len]),
             looked_up=self._foresight > 0,
-            foreseen=tuple(guesses[part.draft_len :]),
+            foreseen=tuple(guesses[draft_len:]),
         )
 
 

@@ -25,6 +25,27 @@ _LEAST_ROUNDS = 100.0
 _LEAST_Z = 3.0
 
 
+def mean_conditional(survival: Sequence[float]) -> float:
+    """How often a token is kept whose forerunners were: as of a draft that goes on for ever with
+    the same chance, and keeps as many."""
+    kept = sum(survival)
+    return kept / (1.0 + kept - survival[-1]) if survival else PRIOR_ACCEPTANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Drafts that a model makes, or that are looked up."""
+
+    has_draft: float
+    """Share of all rounds, if this source may draft in all of them."""
+    survival: tuple[float, ...]
+    """Entry k: probability that a draft's tokens at positions 0 to k are all kept; never rising."""
+
+    @property
+    def mean_conditional(self) -> float:
+        return mean_conditional(self.survival)
+
+
 @dataclass(frozen=True, slots=True)
 class Acceptance:
     """Of drafts at one batch size."""
@@ -32,12 +53,14 @@ class Acceptance:
     has_draft: float
     """Share of the rounds in which a draft was asked for and there was one."""
     survival: tuple[float, ...]
-    """Entry k: probability that a draft's tokens at positions 0 to k are all kept; never rising."""
+    """Of all drafts together, as in `Source`."""
     c: float
     gamma: float
     """l(s) = c * s^gamma of drafts that there were."""
     rounds: float = 0.0
     """Evidence, faded."""
+    by_source: tuple[Source, Source] | None = None
+    """Modelled and looked up drafts; None where all are of one kind."""
 
     def accepted(self, draft_len: int) -> float:
         """l(s): tokens kept in a round on average, rounds without a draft included."""
@@ -45,10 +68,8 @@ class Acceptance:
 
     @property
     def mean_conditional(self) -> float:
-        """How often a token is kept whose forerunners were: as of a draft that goes on for ever
-        with the same chance, and keeps as many."""
-        kept = sum(self.survival)
-        return kept / (1.0 + kept - self.survival[-1]) if self.survival else PRIOR_ACCEPTANCE
+        """As of `mean_conditional`, of all drafts together."""
+        return mean_conditional(self.survival)
 
 
 class AcceptanceTracker:
@@ -77,18 +98,18 @@ class AcceptanceTracker:
             if asked * kept > most:
                 kept = most / asked
             slowest = 0.5 ** (steps / (_SLOWEST * half_life_steps))
-            factors = [self._factors(source.reached, kept, slowest) for source in new.by_source]
             for before in self._counts.values():
                 before.asked *= kept
-                for source, by_position in zip(before.by_source, factors, strict=True):
-                    source.scale(by_position)
+            for index, source in enumerate(new.by_source):
+                # Entry 0 is of rounds, and of first tokens, whose share of them must stay.
+                since = [source.asked, *source.reached[1:], *[0.0] * self.max_len]
+                factors = [
+                    max(kept, min(slowest, 0.5 ** (more / _SEEN_HALF_LIFE))) for more in since
+                ]
+                for before in self._counts.values():
+                    before.by_source[index].scale(factors)
         for bucket, counts in fresh.items():
             self._counts.setdefault(bucket, DraftCounts()).merge(counts)
-
-    def _factors(self, reached: Sequence[float], kept: float, slowest: float) -> list[float]:
-        """What is left of each position's counts, by how many drafts reached it since."""
-        more = [*reached[1:], *[0.0] * self.max_len][: self.max_len - 1]
-        return [kept] + [max(kept, min(slowest, 0.5 ** (new / _SEEN_HALF_LIFE))) for new in more]
 
     def estimate(self, batch_size: int) -> Acceptance:
         """Of all traffic together, unless the drafts at this batch size plainly fare otherwise."""
@@ -106,17 +127,21 @@ class AcceptanceTracker:
         return _sum(self._counts.values())
 
     def _of(self, counts: DraftCounts) -> Acceptance:
-        """A mixture: of a model's drafts and of looked up ones, which fare unlike each other."""
-        drafts = counts.drafts
-        survival = [0.0] * self.max_len
-        for source in counts.by_source:
-            share = sum(source.reached[:1]) / drafts if drafts else 0.5
-            if share:
-                chances = self._survival(source)
-                survival = [s + share * own for s, own in zip(survival, chances, strict=True)]
+        """A mixture: what can be looked up is not asked of a model, and they fare unlike."""
+        text, model = counts.looked_up, counts.modelled
+        found = sum(text.reached[:1]) / text.asked if text.asked else 0.0
+        made = (sum(model.reached[:1]) + _PRIOR_ROUNDS) / (model.asked + _PRIOR_ROUNDS)
+        sources = (
+            Source(min(1.0, made) * (1.0 - found), tuple(self._survival(model))),
+            Source(found, tuple(self._survival(text))),
+        )
+        has_draft = sum(source.has_draft for source in sources)
+        survival = tuple(
+            sum(source.has_draft * source.survival[k] for source in sources) / has_draft
+            for k in range(self.max_len)
+        )
         c, gamma = fit_power_law([(s, sum(survival[:s])) for s in range(1, self.max_len + 1)])
-        has_draft = (drafts + _PRIOR_ROUNDS) / (max(counts.asked, drafts) + _PRIOR_ROUNDS)
-        return Acceptance(has_draft, tuple(survival), c, gamma, counts.asked)
+        return Acceptance(has_draft, survival, c, gamma, counts.asked, sources)
 
     def _survival(self, counts: PositionCounts) -> list[float]:
         survival: list[float] = []
@@ -168,13 +193,17 @@ class AcceptanceTracker:
 
 def _positions(bucket: str, value: Any) -> PositionCounts:
     found = PositionCounts(
-        [float(number) for number in value["reached"]], [float(number) for number in value["kept"]]
+        float(value["asked"]),
+        [float(number) for number in value["reached"]],
+        [float(number) for number in value["kept"]],
     )
-    if not all(math.isfinite(n) and n >= 0 for n in (*found.reached, *found.kept)):
+    if not all(math.isfinite(n) and n >= 0 for n in (found.asked, *found.reached, *found.kept)):
         raise ValueError(f"counts of batch size {bucket} must be finite, from 0 on")
     reached = found.reached + [0.0] * len(found.kept)
     if any(kept > tried for kept, tried in zip(found.kept, reached, strict=False)):
         raise ValueError(f"counts of batch size {bucket} have more kept than reached")
+    if sum(found.reached[:1]) > found.asked * (1 + 1e-9):
+        raise ValueError(f"counts of batch size {bucket} have more drafts than were asked for")
     return found
 
 

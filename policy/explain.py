@@ -10,69 +10,71 @@ from itertools import pairwise
 
 from policy.acceptance import Acceptance
 from policy.optimize import Choice, Decision
+from policy.table import Lengths
 
 MAX_CHANGES = 6
 """Stretches of batch sizes that one line of the history names; the rest is counted."""
 
-Evaluate = Callable[[int, int], Choice]
-"""What a batch size and a draft length would give."""
+Evaluate = Callable[[int, Lengths], Choice]
+"""What a batch size and draft lengths would give."""
 
 
-def explain(choices: Sequence[Choice], chosen: int, acceptance: Acceptance) -> str:
-    """Why `chosen` is the draft length at the batch size that all `choices` are of.
+def explain(in_force: Choice, best: Choice, alike: Sequence[Choice], acceptance: Acceptance) -> str:
+    """Why `in_force` is the choice at its batch size, and not `best`, or one of `alike`: what one
+    length for all drafts would give.
 
-    Compared are length 0, the neighbours of `chosen` and the best of `choices`. Raises ValueError
-    when `choices` are of several batch sizes or lack `chosen`.
+    Of those, length 0, the neighbours of the length in force and the best are told. Raises
+    ValueError when the choices are of several batch sizes.
     """
-    by_length = {choice.draft_len: choice for choice in choices}
-    sizes = {choice.batch_size for choice in choices}
-    if chosen not in by_length or len(sizes) != 1:
-        raise ValueError(
-            f"choices must be of one batch size and hold draft length {chosen}, got lengths "
-            f"{sorted(by_length)} of batch sizes {sorted(sizes)}"
-        )
-    in_force = by_length[chosen]
-    best = max(choices, key=lambda choice: (choice.tokens_per_second, -choice.draft_len))
+    sizes = {choice.batch_size for choice in (in_force, best, *alike)}
+    if len(sizes) != 1:
+        raise ValueError(f"choices must be of one batch size, got {sorted(sizes)}")
+    chosen = in_force.draft_len
     parts = [
-        f"at batch {in_force.batch_size} length {chosen}: "
+        f"at batch {in_force.batch_size} length {in_force.lengths}: "
         f"{in_force.tokens_per_round:.2f} tokens a round in {_duration(in_force.round_seconds)}, "
         f"{_rate(in_force.tokens_per_second)}"
     ]
-    compared = {0, chosen - 1, chosen + 1, best.draft_len} - {chosen}
-    for length in sorted(compared & by_length.keys()):
-        other = by_length[length]
-        parts.append(
-            f"length {length} would give {other.tokens_per_round:.2f} in "
-            f"{_duration(other.round_seconds)}, {_rate(other.tokens_per_second)} "
-            f"({_change(in_force.tokens_per_second, other.tokens_per_second)})"
-        )
-    if best.draft_len != chosen:
-        parts.append(f"the best is length {best.draft_len}")
-    parts.append(f"break-even survival {in_force.min_survival:.2f}")
-    parts.append(_acceptance(acceptance, max(by_length)))
+    fastest = max(alike, key=lambda choice: (choice.tokens_per_second, -choice.draft_len))
+    compared = {0, chosen - 1, chosen + 1, fastest.draft_len}
+    others = [choice for choice in alike if choice.draft_len in compared]
+    if best.lengths.modelled != best.lengths.looked_up:
+        others.append(best)
+    for other in others:
+        if other.lengths != in_force.lengths:
+            parts.append(
+                f"length {other.lengths} would give {other.tokens_per_round:.2f} in "
+                f"{_duration(other.round_seconds)}, {_rate(other.tokens_per_second)} "
+                f"({_change(in_force.tokens_per_second, other.tokens_per_second)})"
+            )
+    if best.lengths != in_force.lengths:
+        parts.append(f"the best is length {best.lengths}")
+    modelled, looked_up = in_force.min_survival
+    parts.append(f"break-even survival {modelled:.2f}, looked up {looked_up:.2f}")
+    parts.append(_acceptance(acceptance, max(choice.draft_len for choice in alike)))
     return "; ".join(parts)
 
 
-def why(previous: Sequence[int], decision: Decision, evaluate: Evaluate) -> str:
+def why(previous: Sequence[Lengths], decision: Decision, evaluate: Evaluate) -> str:
     """One line for the history: which lengths changed, and by how much tokens a second rise.
 
-    `previous` holds the length of each batch size from 1 on; sizes that it lacks had length 0.
+    `previous` holds the lengths of each batch size from 1 on; sizes that it lacks had none.
     Batch sizes in a row that change alike are one stretch, with the mean of their gains.
     """
     changes = [
         (choice.batch_size, before, choice)
         for choice, before in zip(
             decision.choices,
-            [*previous, *[0] * (len(decision.choices) - len(previous))],
+            [*previous, *[Lengths(0, 0)] * (len(decision.choices) - len(previous))],
             strict=False,
         )
-        if choice.draft_len != before
+        if choice.lengths != before
     ]
     if not changes:
         return "no length changed"
     starts = [0]
     for index, (left, right) in enumerate(pairwise(changes), start=1):
-        alike = (left[1], left[2].draft_len) == (right[1], right[2].draft_len)
+        alike = (left[1], left[2].lengths) == (right[1], right[2].lengths)
         if not alike or right[0] != left[0] + 1:
             starts.append(index)
     stretches = [changes[start:end] for start, end in pairwise([*starts, len(changes)])]
@@ -82,7 +84,7 @@ def why(previous: Sequence[int], decision: Decision, evaluate: Evaluate) -> str:
     return ", ".join(told)
 
 
-def _stretch(changes: Sequence[tuple[int, int, Choice]], evaluate: Evaluate) -> str:
+def _stretch(changes: Sequence[tuple[int, Lengths, Choice]], evaluate: Evaluate) -> str:
     gains = [
         choice.tokens_per_second / evaluate(batch_size, before).tokens_per_second - 1
         for batch_size, before, choice in changes
@@ -90,16 +92,25 @@ def _stretch(changes: Sequence[tuple[int, int, Choice]], evaluate: Evaluate) -> 
     first, last = changes[0], changes[-1]
     sizes = str(first[0]) if first is last else f"{first[0]} to {last[0]}"
     gain = 100 * sum(gains) / len(gains)
-    return f"batch {sizes}: {first[1]} -> {first[2].draft_len} ({gain:+.1f} %)"
+    return f"batch {sizes}: {first[1]} -> {first[2].lengths} ({gain:+.1f} %)"
 
 
 def _acceptance(acceptance: Acceptance, max_draft_len: int) -> str:
-    survival = ", ".join(f"{share:.2f}" for share in acceptance.survival[:max_draft_len])
+    def told(survival: Sequence[float]) -> str:
+        return ", ".join(f"{share:.2f}" for share in survival[:max_draft_len]) or "unknown"
+
     drafts = "" if acceptance.has_draft >= 0.995 else f" of the {acceptance.has_draft:.0%} with one"
     rounds = f"{acceptance.rounds:,.0f} rounds"
     # The prior is all there is when nothing has been drafted yet.
     source = f"from {rounds}" if acceptance.rounds >= 0.5 else "assumed, nothing drafted yet"
-    return f"acceptance by position {survival or 'unknown'}{drafts} {source}"
+    found = f"acceptance by position {told(acceptance.survival)}{drafts} {source}"
+    if acceptance.by_source is None or not acceptance.by_source[1].has_draft:
+        return found
+    modelled, looked_up = acceptance.by_source
+    return (
+        f"{found}: {told(modelled.survival)} in the {modelled.has_draft:.0%} that a model drafts, "
+        f"{told(looked_up.survival)} in the {looked_up.has_draft:.0%} looked up"
+    )
 
 
 def _duration(seconds: float) -> str:

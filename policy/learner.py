@@ -13,10 +13,10 @@ from policy.acceptance import Acceptance, AcceptanceTracker
 from policy.cost import Calibration, CostModel
 from policy.cost_tracker import CostTracker
 from policy.explain import Evaluate, explain, why
-from policy.optimize import Choice, Decision, decide, evaluate, rungs_of
+from policy.optimize import Choice, Decision, best, decide, evaluate, rungs_of
 from policy.quoting import shown
 from policy.stats import StatsWindow, batch_bucket
-from policy.table import Budget, SpeculationTable
+from policy.table import Budget, Lengths, Share, SpeculationTable
 
 MIN_GAIN = 0.025
 """A length changes when another is expected to give so much more."""
@@ -91,7 +91,7 @@ class Learner:
             max_batch=self._max_batch,
             max_len=self._max_draft_len,
             context=self._context,
-            previous=None if is_first else table.draft_len,
+            previous=None if is_first else table.lengths,
             min_gain=MIN_GAIN,
         )
         rungs = rungs_of(decision)
@@ -99,8 +99,8 @@ class Learner:
         budget = _budget(rungs, decision, pooled)
         if is_first:
             reason = f"first table of measured cost; {_seen(pooled)}"
-        elif rungs != table.rungs:
-            before = [table.draft_len(size) for size in range(1, self._max_batch + 1)]
+        elif decision.changed or rungs != table.rungs:
+            before = [table.lengths(size) for size in range(1, self._max_batch + 1)]
             if not decision.changed:
                 reason = "the same lengths in fewer rungs"
             else:
@@ -108,32 +108,40 @@ class Learner:
                 reason = f"{why(before, decision, evaluated)}; {_seen(pooled)}"
         elif table.budget is not None and _moved(table.budget, budget):
             reason = (
-                f"acceptance {table.budget.acceptance:.2f} -> {budget.acceptance:.2f}: "
-                "who gets draft tokens"
+                f"{_acceptances(table.budget)} -> {_acceptances(budget)}: who gets draft tokens"
             )
         else:
             return None
         return Decided(rungs, budget, reason)
 
     def choices(self, batch_size: int) -> tuple[list[Choice], Acceptance] | None:
-        """What each length gives at a batch size; None where nothing was measured yet."""
+        """What each length gives at a batch size, of all drafts alike; None where nothing was
+        measured yet."""
         if self._cost is None:
             return None
         cost, acceptance_of = self._cost.model(), self._acceptances()
         evaluated = self._evaluate(cost, acceptance_of)
         lengths = range(self._max_draft_len + 1)
-        return [evaluated(batch_size, s) for s in lengths], acceptance_of(batch_size)
+        return [evaluated(batch_size, Lengths(s, s)) for s in lengths], acceptance_of(batch_size)
 
     def explain(self, batch_size: int, table: SpeculationTable) -> str:
-        """In words and numbers why the table has its length there."""
-        found = self.choices(batch_size)
-        length = min(table.draft_len(batch_size), self._max_draft_len)
-        if found is None:
+        """In words and numbers why the table has its lengths there."""
+        if self._cost is None:
+            length = min(table.draft_len(batch_size), self._max_draft_len)
             return f"at batch {batch_size} length {length}: no cost was measured yet"
-        return explain(found[0], length, found[1])
+        found = self.choices(batch_size)
+        assert found is not None
+        alike, acceptance = found
+        cost = self._cost.model()
+        held = Lengths(*(min(s, self._max_draft_len) for s in table.lengths(batch_size)))
+        in_force = evaluate(cost, acceptance, batch_size, held, self._context)
+        most = best(cost, acceptance, batch_size, self._max_draft_len, self._context)
+        return explain(in_force, most, alike, acceptance)
 
     def _evaluate(self, cost: CostModel, acceptance_of: Callable[[int], Acceptance]) -> Evaluate:
-        return lambda size, length: evaluate(cost, acceptance_of(size), size, length, self._context)
+        return lambda size, lengths: evaluate(
+            cost, acceptance_of(size), size, lengths, self._context
+        )
 
     def _acceptances(self) -> Callable[[int], Acceptance]:
         """By batch size, each estimated once."""
@@ -181,25 +189,53 @@ class Learner:
 
 
 def _budget(rungs: Sequence[tuple[int, int]], decision: Decision, acceptance: Acceptance) -> Budget:
+    sources = acceptance.by_source
+    rates = (
+        [acceptance.mean_conditional] * 2
+        if sources is None
+        else [source.mean_conditional for source in sources]
+    )
+    choices = [decision.choices[largest - 1] for largest, _ in rungs]
+    modelled, looked_up = (
+        _share(
+            [choice.lengths[source] for choice in choices],
+            [choice.min_survival[source] for choice in choices],
+            rates[source],
+        )
+        for source in (0, 1)
+    )
+    return Budget(modelled, looked_up)
+
+
+def _share(lengths: Sequence[int], min_survivals: Sequence[float], rate: float) -> Share:
     """A sequence that fares as all do gets the table's length: break-even is held to where that is
     so."""
-    rate = acceptance.mean_conditional
     break_even = []
-    for largest, length in rungs:
-        least = decision.choices[largest - 1].min_survival
+    for length, least in zip(lengths, min_survivals, strict=True):
         low, high = rate ** (length + 1), rate**length
         # A hair above the chance of one more token.
         break_even.append(min(high, max(least, low + 0.05 * (high - low))))
-    return Budget(tuple(break_even), rate)
+    return Share(tuple(lengths), tuple(break_even), rate)
 
 
 def _moved(before: Budget, after: Budget) -> bool:
+    return _share_moved(before.modelled, after.modelled) or _share_moved(
+        before.looked_up, after.looked_up
+    )
+
+
+def _share_moved(before: Share, after: Share) -> bool:
     if abs(before.acceptance - after.acceptance) > _CHANGED_ACCEPTANCE:
         return True
     return any(
         abs(old - new) > _CHANGED_BREAK_EVEN * max(old, new)
         for old, new in zip(before.break_even, after.break_even, strict=True)
     )
+
+
+def _acceptances(budget: Budget) -> str:
+    modelled, looked_up = budget.modelled.acceptance, budget.looked_up.acceptance
+    return f"acceptance {modelled:.2f}, looked up {looked_up:.2f}"
 
 
 def _seen(acceptance: Acceptance) -> str:

@@ -1,41 +1,54 @@
-"""From cost and acceptance to a draft length for each batch size. Pure.
+"""From cost and acceptance to draft lengths for each batch size. Pure.
 
 What is maximised is tokens per second: of all sequences, in a round, over the seconds of the round,
 as in T(b, s) of Su, Giannoula, Pekhimenko 2023 (arXiv 2310.18813), with measured seconds in the
-place of its straight lines, and 0 among the lengths.
+place of its straight lines, and 0 among the lengths. Where some drafts are made by a model and
+others looked up in the text, each kind has a length of its own: what is kept of them differs, and
+only the former take time to make.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from policy.acceptance import Acceptance
 from policy.cost import CostModel, RoundCost
 from policy.lines import Tails
+from policy.table import Lengths
+
+_MOST_TURNS = 20
+"""Of the search for two lengths; three or four are enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a draft length gives at a batch size."""
+    """What draft lengths give at a batch size."""
 
     batch_size: int
-    draft_len: int
+    lengths: Lengths
     tokens_per_round: float
     """Of each sequence."""
     round_seconds: float
     tokens_per_second: float
     """Of the whole batch."""
-    min_survival: float
-    """How likely one more draft token must be kept to pay, at this pace."""
+    min_survival: tuple[float, float]
+    """How likely one more draft token must be kept to pay, at this pace: one that a model makes,
+    and one that is looked up."""
+
+    @property
+    def draft_len(self) -> int:
+        """Of the longest draft."""
+        return self.lengths.longest
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The length of each batch size."""
+    """The lengths of each batch size."""
 
     choices: tuple[Choice, ...]
     """Of batch size 1, 2, ..."""
     changed: tuple[int, ...]
-    """Batch sizes whose length is another than before."""
+    """Batch sizes whose lengths are others than before."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -43,20 +56,25 @@ class Decision:
 
 
 def evaluate(
-    cost: CostModel, acceptance: Acceptance, batch_size: int, draft_len: int, context: float
+    cost: CostModel,
+    acceptance: Acceptance,
+    batch_size: int,
+    lengths: Lengths | int,
+    context: float,
 ) -> Choice:
-    """Tokens and seconds of a round in which each of `batch_size` sequences is asked for
-    `draft_len` tokens; a sequence has a draft with probability `acceptance.has_draft`."""
-    return _evaluate(
-        cost.at(batch_size, context), acceptance, draft_len, _tails(acceptance, batch_size)
-    )
+    """Tokens and seconds of a round in which each of `batch_size` sequences is asked for a draft
+    of so many tokens (a number: whoever makes it); a sequence has one with probability
+    `acceptance.has_draft`."""
+    if isinstance(lengths, int):
+        lengths = Lengths(lengths, lengths)
+    return _Rounds(cost, acceptance, batch_size, lengths.longest, context).choice(lengths)
 
 
 def best(
     cost: CostModel, acceptance: Acceptance, batch_size: int, max_len: int, context: float
 ) -> Choice:
-    """The length that gives most; of equals the shortest."""
-    return _best(_all(cost, acceptance, batch_size, max_len, context))
+    """The lengths that give most; of equals the shortest."""
+    return _Rounds(cost, acceptance, batch_size, max_len, context).best()
 
 
 def decide(
@@ -66,69 +84,135 @@ def decide(
     max_batch: int,
     max_len: int,
     context: float,
-    previous: Callable[[int], int] | None,
+    previous: Callable[[int], Lengths] | None,
     min_gain: float,
 ) -> Decision:
-    """A length for each batch size up to `max_batch`. What was chosen before (`previous`) stays
+    """Lengths for each batch size up to `max_batch`. What was chosen before (`previous`) stays
     unless another gives more than `min_gain` more: noise makes no changes."""
     choices, changed = [], []
     for batch_size in range(1, max_batch + 1):
-        acceptance = acceptance_of(batch_size)
-        of_length = _all(cost, acceptance, batch_size, max_len, context)
-        choice = _best(of_length)
+        rounds = _Rounds(cost, acceptance_of(batch_size), batch_size, max_len, context)
+        choice = rounds.best()
         if previous is not None:
-            before = min(previous(batch_size), max_len)
-            held = of_length[before]
+            before = previous(batch_size)
+            held = rounds.choice(Lengths(*(min(length, max_len) for length in before)))
             if choice.tokens_per_second <= (1.0 + min_gain) * held.tokens_per_second:
                 choice = held
-            if choice.draft_len != before:
+            if choice.lengths != before:
                 changed.append(batch_size)
         choices.append(choice)
     return Decision(tuple(choices), tuple(changed))
 
 
 def rungs_of(decision: Decision) -> tuple[tuple[int, int], ...]:
-    """As a table has them: the largest batch size of each stretch with its length."""
-    rungs: list[tuple[int, int]] = []
+    """As a table has them: the largest batch size of each stretch with its longest draft."""
+    rungs: list[Choice] = []
     for choice in decision.choices:
-        if rungs and rungs[-1][1] == choice.draft_len:
+        if rungs and rungs[-1].lengths == choice.lengths:
             rungs.pop()
-        rungs.append((choice.batch_size, choice.draft_len))
-    if rungs and rungs[-1][1] == 0:
+        rungs.append(choice)
+    if rungs and rungs[-1].draft_len == 0:
         rungs.pop()
-    return tuple(rungs)
+    return tuple((choice.batch_size, choice.draft_len) for choice in rungs)
 
 
-def _all(
-    cost: CostModel, acceptance: Acceptance, batch_size: int, max_len: int, context: float
-) -> list[Choice]:
-    """Entry s: what length s gives."""
-    of_round, tails = cost.at(batch_size, context), _tails(acceptance, batch_size)
-    return [_evaluate(of_round, acceptance, s, tails) for s in range(max_len + 1)]
+class _Rounds:
+    """What rounds of one batch size give and take, by length."""
+
+    def __init__(
+        self,
+        cost: CostModel,
+        acceptance: Acceptance,
+        batch_size: int,
+        max_len: int,
+        context: float,
+    ) -> None:
+        of_round = cost.at(batch_size, context)
+        self._batch_size = batch_size
+        self._of_round = of_round
+        self._lengths = range(max_len + 1)
+        self._drafting = [of_round.draft(s) for s in self._lengths]
+        self._seconds = _target_seconds(of_round, acceptance.has_draft, max_len)
+        sources = acceptance.by_source
+        if sources is None or not sources[1].has_draft or not acceptance.has_draft:
+            # Of one kind: the other's length is the same, and matters as little.
+            self._shares = (1.0, 0.0)
+            kept = _kept(acceptance.has_draft, acceptance.survival, max_len)
+            self._kept = (kept, [0.0] * (max_len + 1))
+        else:
+            self._shares = (
+                sources[0].has_draft / acceptance.has_draft,
+                sources[1].has_draft / acceptance.has_draft,
+            )
+            self._kept = (
+                _kept(sources[0].has_draft, sources[0].survival, max_len),
+                _kept(sources[1].has_draft, sources[1].survival, max_len),
+            )
+
+    def choice(self, lengths: Lengths) -> Choice:
+        """Of lengths up to the longest."""
+        modelled, looked_up = lengths
+        tokens = 1.0 + self._kept[0][modelled] + self._kept[1][looked_up]
+        seconds = (
+            self._shares[0] * self._seconds[modelled]
+            + self._shares[1] * self._seconds[looked_up]
+            + self._drafting[modelled]
+        )
+        rate = self._batch_size * tokens / seconds
+        pays = (
+            self._pays(rate, modelled, with_drafting=True),
+            self._pays(rate, looked_up, with_drafting=False),
+        )
+        return Choice(self._batch_size, lengths, tokens, seconds, rate, pays)
+
+    def best(self) -> Choice:
+        alike = [self.choice(Lengths(s, s)) for s in self._lengths]
+        found = max(alike, key=lambda choice: (choice.tokens_per_second, -choice.draft_len))
+        if not self._shares[1]:
+            return found
+        # Dinkelbach's way to the best ratio of sums (Dinkelbach 1967, On nonlinear fractional
+        # programming): at a pace, each length by itself has the most tokens beyond what its seconds
+        # are worth; these lengths' own pace is never less, and no other has more when it stays.
+        for _ in range(_MOST_TURNS):
+            pace = found.tokens_per_second / self._batch_size
+            lengths = Lengths(
+                self._most_beyond(pace, 0, self._drafting),
+                self._most_beyond(pace, 1, [0.0] * len(self._lengths)),
+            )
+            other = self.choice(lengths)
+            if other.tokens_per_second <= found.tokens_per_second * (1.0 + 1e-12):
+                break
+            found = other
+        return found
+
+    def _most_beyond(self, pace: float, source: int, making: Sequence[float]) -> int:
+        kept, share = self._kept[source], self._shares[source]
+
+        def beyond(s: int) -> float:
+            return kept[s] - pace * (share * self._seconds[s] + making[s])
+
+        return max(self._lengths, key=lambda s: (beyond(s), -s))
+
+    def _pays(self, rate: float, length: int, *, with_drafting: bool) -> float:
+        length = max(1, length)
+        target = self._of_round.target
+        added = target(length) - target(0.0)
+        if with_drafting:
+            added += self._of_round.draft(length)
+        return min(1.0, max(0.0, rate * added / (self._batch_size * length)))
 
 
-def _best(choices: Sequence[Choice]) -> Choice:
-    return max(choices, key=lambda choice: (choice.tokens_per_second, -choice.draft_len))
+def _kept(has_draft: float, survival: Sequence[float], max_len: int) -> list[float]:
+    """Entry s: tokens kept of drafts of s tokens, in a round."""
+    return [has_draft * kept for kept in accumulate(survival[:max_len], initial=0.0)]
 
 
-def _tails(acceptance: Acceptance, batch_size: int) -> Tails | None:
-    """Of the number of sequences that have a draft; None where all do."""
-    return Tails(batch_size, acceptance.has_draft) if acceptance.has_draft < 1.0 else None
-
-
-def _evaluate(
-    of_round: RoundCost, acceptance: Acceptance, draft_len: int, tails: Tails | None
-) -> Choice:
-    batch_size, target = of_round.batch_size, of_round.target
-    tokens = 1.0 + acceptance.accepted(draft_len)
-    plain = target(0.0)
-    seconds = of_round.draft(draft_len)
-    if tails is None or not draft_len:
-        seconds += target(draft_len)
-    else:
-        seconds += target.mean_over(draft_len / batch_size, tails)
-    rate = batch_size * tokens / seconds
-    length = max(1, draft_len)
-    added = target(length) - plain + of_round.draft(length)
-    pays = min(1.0, max(0.0, rate * added / (batch_size * length)))
-    return Choice(batch_size, draft_len, tokens, seconds, rate, pays)
+def _target_seconds(of_round: RoundCost, has_draft: float, max_len: int) -> list[float]:
+    """Entry s: mean seconds of a target pass if each sequence has a draft of s tokens with
+    probability `has_draft`."""
+    target, batch_size = of_round.target, of_round.batch_size
+    if has_draft >= 1.0:
+        return [target(float(s)) for s in range(max_len + 1)]
+    tails = Tails(batch_size, has_draft)
+    lengths = range(1, max_len + 1)
+    return [target(0.0), *(target.mean_over(s / batch_size, tails) for s in lengths)]

@@ -38,6 +38,8 @@ class ShapeSums:
 class PositionCounts:
     """What became of drafts, by position; halves of a count come from decay."""
 
+    asked: float = 0.0
+    """Rounds of one sequence in which a draft was asked for."""
     reached: list[float] = field(default_factory=list)
     """Entry i: drafts with a token at position i (0-based) whose forerunners were all kept."""
     kept: list[float] = field(default_factory=list)
@@ -49,32 +51,49 @@ class PositionCounts:
         _count(self.kept, first, first + num_kept, times)
 
     def merge(self, other: "PositionCounts") -> None:
+        self.asked += other.asked
         _add(self.reached, other.reached)
         _add(self.kept, other.kept)
 
     def scale(self, by_position: Sequence[float]) -> None:
-        """Make the counts of each position less, by a factor of its own."""
+        """Make the counts of each position less, by a factor of its own; rounds by the first."""
+        self.asked *= by_position[0]
         self.reached = [x * count for x, count in zip(by_position, self.reached, strict=False)]
         self.kept = [x * count for x, count in zip(by_position, self.kept, strict=False)]
 
 
+class Fate(NamedTuple):
+    """What became of one draft that was asked for."""
+
+    num_drafted: int
+    num_kept: int
+    looked_up: bool = False
+    """Whether the draft stands in the text; else a model made it, or there is none."""
+    asks_model: bool = True
+    asks_text: bool = True
+
+
 @dataclass(slots=True)
 class DraftCounts:
-    """What became of drafts, by who made them."""
+    """What became of drafts, by who made them: a model is asked where nothing was looked up."""
 
     asked: float = 0.0
-    """Rounds of one sequence in which a draft was asked for."""
+    """Rounds of one sequence in which a draft was asked for, of whomever."""
     modelled: PositionCounts = field(default_factory=PositionCounts)
     """Of a model: drafts as they were."""
     looked_up: PositionCounts = field(default_factory=PositionCounts)
     """Of the text itself; also as they would have gone on, had they been longer."""
 
-    def record(
-        self, num_drafted: int, num_kept: int, times: float = 1, *, looked_up: bool = False
-    ) -> None:
+    def record(self, fate: "Fate", times: float = 1) -> None:
         """Count rounds that went alike."""
         self.asked += times
-        (self.looked_up if looked_up else self.modelled).record(num_drafted, num_kept, times)
+        if fate.asks_text:
+            self.looked_up.asked += times
+        if fate.looked_up:
+            self.looked_up.record(fate.num_drafted, fate.num_kept, times)
+        elif fate.asks_model:
+            self.modelled.asked += times
+            self.modelled.record(fate.num_drafted, fate.num_kept, times)
 
     @property
     def drafts(self) -> float:
@@ -151,17 +170,9 @@ class StatsWindow:
         _count(self.drafted_by_position, 0, num_drafted, times)
         _count(self.accepted_by_position, 0, num_accepted, times)
 
-    def record_drafts(
-        self,
-        batch_size: int,
-        num_drafted: int,
-        num_kept: int,
-        times: int = 1,
-        *,
-        looked_up: bool = False,
-    ) -> None:
+    def record_drafts(self, batch_size: int, fate: Fate, times: int = 1) -> None:
         """Count drafts that were asked for, those that came to nothing included."""
-        self._counts_of(batch_size).record(num_drafted, num_kept, times, looked_up=looked_up)
+        self._counts_of(batch_size).record(fate, times)
 
     def record_foreseen(self, batch_size: int, first: int, num_drafted: int, num_kept: int) -> None:
         """Count what a draft that was looked up would have come to from position `first` on, where

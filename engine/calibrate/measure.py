@@ -152,6 +152,7 @@ def _slice(
         num_tokens=1,
         block_ids=block_ids,
         draft_len=draft_len,
+        lookup_len=draft_len,
         draft_computed=last,
         samples=True,
         logits_from=last,

@@ -31,7 +31,7 @@ class CascadeDrafter:
         self._guesses: dict[str, _Guess] = {}
 
     def propose(self, slices: ReadOnly[SeqSlice]) -> list[Draft]:
-        if not any(part.draft_len for part in slices):
+        if not any(part.draft_len or part.lookup_len for part in slices):
             return self.model.propose(slices)
         for part in slices:
             guess = self._guesses.get(part.request_id)

@@ -44,7 +44,7 @@ class NgramDrafter:
 
     def find(self, slices: ReadOnly[SeqSlice]) -> list[Match | None]:
         """The match of each slice that a draft is asked for, if its text has one."""
-        if not any(part.draft_len for part in slices):
+        if not any(part.lookup_len for part in slices):
             return [None] * len(slices)
         before, self._indexes = self._indexes, {}
         return [self._match(part, before.get(part.request_id)) for part in slices]
@@ -53,7 +53,7 @@ class NgramDrafter:
         if index is None or index.tokens is not part.tokens:  # an id may come again
             index = _Index(part.tokens, self._max_ngram, self._min_ngram)
         self._indexes[part.request_id] = index
-        return index.match(part.draft_len, self._foresight) if part.draft_len else None
+        return index.match(part.lookup_len, self._foresight) if part.lookup_len else None
 
 
 class _Index:

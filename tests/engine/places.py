@@ -30,6 +30,7 @@ def place(
         num_tokens=1,
         block_ids=[],
         draft_len=len(drafted),
+        lookup_len=len(drafted),
         draft_computed=0,
         samples=True,
         logits_from=len(tokens) - 1,

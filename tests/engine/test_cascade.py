@@ -35,7 +35,9 @@ class Talk:
     def round(self, draft: tuple[int, ...], came: list[int], draft_len: int = 2) -> Draft:
         """The model would draft `draft`, and `came` is what the target says."""
         self.model.draft = draft
-        (found,) = self._cascade.propose([self._part._replace(draft_len=draft_len)])
+        (found,) = self._cascade.propose(
+            [self._part._replace(draft_len=draft_len, lookup_len=draft_len)]
+        )
         self.text += came
         return found
 

@@ -17,7 +17,7 @@ from tests.engine.places import place
 
 
 def part_of(tokens: list[int], draft_len: int) -> SeqSlice:
-    return place(SamplingParams(), prompt=tokens).part._replace(draft_len=draft_len)
+    return place(SamplingParams(), prompt=tokens).part._replace(lookup_len=draft_len)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from policy.cost import Calibration, CostCell, CostModel
-from policy.stats import DraftCounts, ShapeSums, StatsWindow, StepShape, batch_bucket
+from policy.stats import DraftCounts, Fate, ShapeSums, StatsWindow, StepShape, batch_bucket
 
 BATCH_SIZES = (1, 2, 4, 8, 16)
 DRAFT_LENS = (0, 1, 2, 3, 4)
@@ -50,7 +50,7 @@ def drafts(acceptance: float, rounds: int, draft_len: int = 4, seed: int = 0) ->
         kept = 0
         while kept < draft_len and chance.random() < acceptance:
             kept += 1
-        counts.record(draft_len, kept)
+        counts.record(Fate(draft_len, kept))
     return counts
 
 

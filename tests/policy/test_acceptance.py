@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.acceptance import PRIOR_ACCEPTANCE, Acceptance, AcceptanceTracker
-from policy.stats import DraftCounts
+from policy.stats import DraftCounts, Fate
 from tests.policy.grids import drafts
 
 HALF_LIFE = 100.0
@@ -41,13 +41,13 @@ def test_the_estimate_converges(chance: float) -> None:
 
 def test_a_few_drafts_weigh_little() -> None:
     counts = DraftCounts()
-    counts.record(4, 4)
+    counts.record(Fate(4, 4))
     assert PRIOR_ACCEPTANCE < seen({1: counts}).pooled().survival[0] < 0.5
 
 
 def test_rounds_without_a_draft_are_a_share_of_their_own() -> None:
     counts = drafts(0.8, 500)
-    counts.record(0, 0, times=1500)
+    counts.record(Fate(0, 0), 1500)
     found = seen({1: counts}).pooled()
     assert found.has_draft == pytest.approx(0.25, abs=0.01)
     assert found.survival[0] == pytest.approx(0.8, abs=0.05)
@@ -63,7 +63,7 @@ def test_rounds_without_a_draft_are_a_share_of_their_own() -> None:
 def test_survival_never_rises_and_is_a_probability(fates: list[tuple[int, int, int]]) -> None:
     counts = DraftCounts()
     for drafted, kept, times in fates:
-        counts.record(drafted, min(drafted, kept), times)
+        counts.record(Fate(drafted, min(drafted, kept)), times)
     found = seen({1: counts}).pooled()
     assert len(found.survival) == 8
     assert all(0.0 <= later <= earlier <= 1.0 for earlier, later in pairwise(found.survival))
@@ -93,7 +93,7 @@ def test_a_position_hardly_seen_is_told_by_the_curve(
     found = []
     for drafted in (2, 3):
         counts = drafts(0.7, 500, draft_len=2)
-        counts.record(drafted, 2, times)
+        counts.record(Fate(drafted, 2), times)
         found.append(seen({1: counts}).pooled().survival)
     assert (found[0] != found[1]) == counts_for_something
 
@@ -125,7 +125,7 @@ def test_batch_sizes_are_told_apart_only_with_evidence() -> None:
 
 def test_drafts_that_are_found_less_often_are_a_difference_too() -> None:
     sparse = drafts(0.5, 300)
-    sparse.record(0, 0, times=1700)
+    sparse.record(Fate(0, 0), 1700)
     apart = seen({1: drafts(0.5, 2000, seed=1), 8: sparse})
     assert apart.estimate(8).has_draft == pytest.approx(0.15, abs=0.02)
     assert apart.estimate(1).has_draft == pytest.approx(1.0, abs=0.02)
@@ -151,7 +151,7 @@ NO_NUMBERS: list[object] = [None, 3, [-1.0], [math.nan], [10**400], ["x"]]
 
 
 def state(asked: object = 2.0, **counts: object) -> dict[str, Any]:
-    good = {"reached": [2.0, 1.0], "kept": [1.0]}
+    good = {"asked": 2.0, "reached": [2.0, 1.0], "kept": [1.0]}
     sources = {"modelled": good, "looked_up": {**good, **counts}}
     return {"max_len": 8, "counts": {"1": {"asked": asked, **sources}}}
 
@@ -167,6 +167,8 @@ def state(asked: object = 2.0, **counts: object) -> dict[str, Any]:
         *(state(reached=numbers) for numbers in NO_NUMBERS),
         state(kept=[3.0]),
         state(kept=[1.0, 1.0, 1.0]),
+        state(reached=[2.1, 1.0]),
+        {**state(), "counts": {"1": {**state()["counts"]["1"], "looked_up": {"asked": -1.0}}}},
     ],
 )
 def test_what_is_no_state_is_a_value_error(value: object) -> None:
@@ -179,12 +181,28 @@ def test_drafts_of_two_sources_are_a_mixture() -> None:
     drafts than were that long: that makes them no likelier."""
     counts = drafts(0.5, 3000)
     for _ in range(1000):
-        counts.record(1, 1, looked_up=True)
+        counts.record(Fate(1, 1, looked_up=True))
         counts.looked_up.record(7, 7, first=1)
     found = seen({1: counts}).pooled()
     for position in range(8):
         expected = 0.75 * 0.5 ** (position + 1) + 0.25
         assert found.survival[position] == pytest.approx(expected, abs=0.03)
+
+
+def test_a_model_that_is_not_asked_is_not_forgotten() -> None:
+    """Where drafts are looked up alone, rounds without one say nothing of what a model would do."""
+    tracker = seen({1: drafts(0.8, 1000)})
+    some = DraftCounts()
+    some.record(Fate(4, 2, looked_up=True, asks_model=False), 20)
+    some.record(Fate(0, 0, asks_model=False), 80)
+    for _ in range(3):
+        tracker.observe({1: some}, 100, HALF_LIFE)
+    sources = tracker.pooled().by_source
+    assert sources is not None
+    modelled, looked_up = sources
+    assert looked_up.has_draft == pytest.approx(0.2 * 300 / 475, abs=0.05)
+    assert modelled.has_draft == pytest.approx(1.0 - looked_up.has_draft, abs=0.01)
+    assert modelled.survival[1] == pytest.approx(0.64, abs=0.05)
 
 
 def test_positions_that_are_hardly_reached_are_remembered_for_longer() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from engine.draft_record import DraftRecord
 from policy.learner import MIN_GAIN, Decided, Learner
 from policy.stats import StatsWindow
-from policy.table import Budget, SpeculationTable
+from policy.table import Budget, Share, SpeculationTable
 from tests.policy.grids import grid, window
 
 MAX_BATCH, MAX_LEN = 12, 4
@@ -138,7 +139,8 @@ def test_a_budget_moves_without_the_lengths() -> None:
     learner = learned(window(0.9, seed=1))
     decided = first_of(learner)
     budget = decided.budget
-    off = SpeculationTable(2, decided.rungs, Budget(budget.break_even, budget.acceptance - 0.2))
+    other = replace(budget.modelled, acceptance=budget.modelled.acceptance - 0.2)
+    off = SpeculationTable(2, decided.rungs, replace(budget, modelled=other))
     moved = learner.decide(off)
     assert moved is not None
     assert moved.rungs == decided.rungs
@@ -149,8 +151,9 @@ def test_rungs_alike_are_made_one() -> None:
     decided = first_of(learned())
     largest, length = decided.rungs[0]
     assert largest > 1
-    budget = Budget((decided.budget.break_even[0], *decided.budget.break_even), 0.4)
-    split = SpeculationTable(2, ((1, length), *decided.rungs), budget)
+    share = decided.budget.modelled
+    share = Share((share.lengths[0], *share.lengths), (share.break_even[0], *share.break_even), 0.4)
+    split = SpeculationTable(2, ((1, length), *decided.rungs), Budget(share, share))
     again = learned().decide(split)
     assert again is not None
     assert (again.rungs, again.why) == (decided.rungs, "the same lengths in fewer rungs")
@@ -162,15 +165,16 @@ def test_a_sequence_of_average_record_gets_the_length_of_its_rung(
     chance: float, batch_size: int
 ) -> None:
     decided = first_of(learned(window(chance, batch_size=batch_size, steps=60)))
-    table, budget = table_of(decided), decided.budget
+    table, budget = table_of(decided), decided.budget.modelled
     average = DraftRecord(tried=40.0, kept=40.0 * budget.acceptance)
     good = DraftRecord(tried=40.0, kept=40.0 * (0.2 + 0.8 * budget.acceptance))
     bad = DraftRecord(tried=40.0, kept=20.0 * budget.acceptance)
     for size in range(1, MAX_BATCH + 1):
-        length, least = table.draft_len(size), table.break_even(size)
-        assert (least is None) == (length == 0)
-        if least is None:
+        length, rung = table.draft_len(size), table.rung(size)
+        if rung is None:
+            assert length == 0
             continue
+        least = budget.break_even[rung]
         for record in (DraftRecord(), average):
             assert record.draft_len(budget.acceptance, least, MAX_LEN) == length
         assert good.draft_len(budget.acceptance, least, MAX_LEN) >= length
@@ -229,7 +233,8 @@ def test_what_is_no_state_is_a_value_error(value: object) -> None:
 def test_a_table_in_force_may_be_a_little_worse_than_the_best() -> None:
     learner = learned(window(0.6))
     for rungs in (((12, 1),), ((12, 2),), ((12, 4),), ((2, 4), (12, 1))):
-        table = SpeculationTable(2, rungs, Budget((0.5,) * len(rungs), 0.6))
+        share = Share(tuple(length for _, length in rungs), (0.5,) * len(rungs), 0.6)
+        table = SpeculationTable(2, rungs, Budget(share, share))
         decided = learner.decide(table)
         after = table if decided is None else table_of(decided)
         for size in range(1, MAX_BATCH + 1):
