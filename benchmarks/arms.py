@@ -8,7 +8,7 @@ process of its own in service.
 
 import itertools
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,8 +27,16 @@ Prompts = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """So many requests at once: whenever one ends, the next prompt's begins."""
+
+    prompts: Prompts
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
 class AdaptiveTurn:
-    seconds: float
+    tokens_per_second: float
     rounds_by_length: Counter[int]
     """Rounds of one sequence by the table's length for the batch at the time."""
     window: StatsWindow
@@ -58,7 +66,7 @@ class Arms:
         self.board_seconds: list[float] = []
         """What each report took the board, its decision included."""
 
-    def warm_up(self, prompts: Prompts) -> None:
+    def warm_up(self, load: Load) -> None:
         """Leave the prompts' KV, the target's and the draft model's, in the prefix cache: all arms
         find the same then, whichever comes first."""
         drafter = self._engine._drafter
@@ -67,16 +75,16 @@ class Arms:
         self._engine._drafter = model
         try:
             self._set_table(SpeculationTable(0, fixed_rungs(1)))
-            self._decode(prompts, _WARM_UP_TOKENS)
+            self._decode(load, _WARM_UP_TOKENS)
         finally:
             self._engine._drafter = drafter
 
-    def fixed(self, prompts: Prompts, draft_len: int) -> float:
-        """Seconds that the prompts take together at one draft length."""
+    def fixed(self, load: Load, draft_len: int) -> float:
+        """Tokens per second at one draft length."""
         self._set_table(SpeculationTable(0, fixed_rungs(draft_len)))
-        return self._decode(prompts, self._new_tokens)
+        return self._decode(load, self._new_tokens)
 
-    def adaptive(self, prompts: Prompts) -> AdaptiveTurn:
+    def adaptive(self, load: Load) -> AdaptiveTurn:
         """The same under the board's table, which may change meanwhile."""
         engine, rounds, whole = self._engine, Counter[int](), StatsWindow()
         engine.drain_stats()  # of other arms
@@ -98,18 +106,18 @@ class Arms:
             self.board_seconds.append(last_report - started)
             return last_report - started
 
-        seconds = self._decode(prompts, self._new_tokens, after_step)
+        rate = self._decode(load, self._new_tokens, after_step)
         self._unreported_s = self._clock() - last_report
         drained = engine.drain_stats()
         whole.merge_totals(drained)
         self._unsent.merge(drained)
-        return AdaptiveTurn(seconds, +rounds, whole)
+        return AdaptiveTurn(rate, +rounds, whole)
 
-    def adapt(self, batches: Iterable[Prompts], reports: int) -> None:
+    def adapt(self, loads: Iterable[Load], reports: int) -> None:
         """Adaptive turns, one at least, until the board has had so many more reports."""
         enough = len(self.board_seconds) + reports
-        for prompts in batches:
-            self.adaptive(prompts)
+        for load in loads:
+            self.adaptive(load)
             if len(self.board_seconds) >= enough:
                 return
 
@@ -127,16 +135,32 @@ class Arms:
         self._engine.set_table(table.with_version(next(self._versions)))
 
     def _decode(
-        self, prompts: Prompts, new_tokens: int, after_step: Callable[[], float] = lambda: 0.0
+        self, load: Load, new_tokens: int, after_step: Callable[[], float] = lambda: 0.0
     ) -> float:
-        """Seconds, less those that `after_step` says are not to be counted."""
-        engine = self._engine
-        sampling = SamplingParams(max_tokens=new_tokens, temperature=0.0, ignore_eos=True)
-        engine.add(
-            *(Request(f"{next(self._numbers)}", tuple(prompt), sampling) for prompt in prompts)
-        )
-        aside, started = 0.0, self._clock()
-        while engine.has_work:
-            engine.step()
+        """Tokens per second while so many requests run: from the first step until there is no
+        prompt left to take the place of one that ended. What `after_step` says is not counted."""
+        engine, waiting = self._engine, deque(load.prompts)
+        running = set[str]()
+
+        def begin(num_tokens: int) -> None:
+            sampling = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
+            request = Request(f"{next(self._numbers)}", tuple(waiting.popleft()), sampling)
+            running.add(request.request_id)
+            engine.add(request)
+
+        for index in range(load.concurrency):
+            # Of unlike lengths, so that they do not end together.
+            begin(-(-new_tokens * (index + 1) // load.concurrency))
+        tokens, aside, started = 0, 0.0, self._clock()
+        while len(running) == load.concurrency:
+            for delta in engine.step():
+                tokens += len(delta.token_ids)
+                if delta.finish_reason is not None:
+                    running.remove(delta.request_id)
+                    if waiting:
+                        begin(new_tokens)
             aside += after_step()
-        return self._clock() - started - aside
+        seconds = self._clock() - started - aside
+        for request_id in running:
+            engine.abort(request_id)
+        return tokens / seconds

@@ -3,13 +3,15 @@
 One engine (where weights happen to lie in memory makes two differ by up to a sixth) decodes the
 prompts of four workloads at several concurrencies. In a round all arms, each fixed length, length 0
 once more and adaptive, take a turn over the same prompts, in an order drawn anew: so many requests
-at once, 64 new tokens each, greedy. Before a round the prompts' KV, the target's and the draft's,
-is put in the prefix cache, so that every arm finds the same, and decoding is what is compared.
+at once, 64 new tokens each, greedy; when one ends the next begins, and the turn is over when there
+is none to begin, so that the concurrency is what it says all the time. Before a round the prompts'
+KV, the target's and the draft's, is put in the prefix cache, so that every arm finds the same, and
+decoding is what is compared.
 
 The policy starts with its calibration, as a replica does, but with nothing learned by earlier runs.
 It keeps what it learned from cell to cell, so that each cell begins with a shift of the traffic;
 adaptive turns over other prompts come first that are not counted: at least one, until the policy
-had two reports (4 s). Low concurrencies have several rounds in a visit, as they are soon over.
+had two reports (4 s).
 
 Cells are visited in turns until all repeats are done or the time is up; a round that was begun then
 is ended, and one that was interrupted does not count. What ratios mean stands in cells.py, and what
@@ -38,7 +40,7 @@ from benchmarks.progress import Begin, measuring
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Spread, print_goals, write_json
 from benchmarks.settle import settle
-from benchmarks.visits import NEW_TOKENS, Visit, rounds_of_visit
+from benchmarks.visits import NEW_TOKENS, Visit
 from deployments.config import parse_config
 from deployments.knowledge import Knowledge
 from deployments.models.cache import default_home
@@ -57,6 +59,8 @@ MATHS, CODE = "maths", "code"
 CONCURRENCIES = (1, 2, 4, 8, 16, 32)
 OWN, NONE = "own", "none"
 LOG_WIDTH = 150
+KV_CACHE_MB = 1024
+"""All prompts of a turn stay in the prefix cache."""
 _QUICK_CALIBRATION_S = 15.0
 
 
@@ -128,9 +132,8 @@ def main() -> None:
         write_json(args.json, results, Overall.of(measured).goals() if measured else [])
 
     is_complete = False
-    # Of each visit the adapting, of each round the prompts and all arms.
-    rounds = sum(rounds_of_visit(c) for c in extent.concurrencies)
-    num_turns = len(extent.concurrencies) + rounds * (len(args.lengths) + 3)
+    # Of each visit the adapting, the prompts, and all arms.
+    num_turns = len(extent.concurrencies) * (len(args.lengths) + 4)
     with measuring(console, num_turns * len(works) * repeats) as begin:
         begin = _told(begin, console)
         for repeat in range(repeats):
@@ -142,9 +145,7 @@ def main() -> None:
                     if cell.rounds:
                         cell.explained = str(board.explain(concurrency)["text"])
                     write(is_complete=False)
-        is_complete = all(
-            len(c.rounds) == repeats * rounds_of_visit(c.concurrency) for c in cells.values()
-        )
+        is_complete = all(len(cell.rounds) == repeats for cell in cells.values())
 
     measured = [cell for cell in cells.values() if cell.rounds]
     if measured:
@@ -188,6 +189,7 @@ def _engine_config(args: NeverWorseOptions) -> EngineConfig:
             "dtype": args.dtype,
             "compile": not args.eager,
             "max_num_seqs": max(CONCURRENCIES),
+            "kv_cache_mb": KV_CACHE_MB,
         },
     }
     return parse_config(values, "options").engine_config()

@@ -1,21 +1,21 @@
-"""One visit of a cell: the policy adapts to it, then all arms take turns for some rounds."""
+"""One visit of a cell: the policy adapts to it, then all arms take a turn."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from benchmarks.arms import Arms, Prompts
+from benchmarks.arms import Arms, Load, Prompts
 from benchmarks.cells import Cell, Round
 from benchmarks.peers.workloads import Workload
 from benchmarks.progress import Begin
 
 NEW_TOKENS = 64
 REPORTS_BEFORE = 2
-PROMPTS_PER_VISIT = 4
-"""At least, for each arm."""
+FURTHER_PROMPTS = {1: 6, 2: 12, 4: 16, 8: 20, 16: 24, 32: 24}
+"""By concurrency, those that take the place of the first: a turn takes about five seconds."""
 
 
 class Visit:
-    """Some rounds of one cell."""
+    """One round of one cell."""
 
     def __init__(
         self, arms: Arms, cell: Cell, work: Workload, lengths: Sequence[int], repeat: int
@@ -28,21 +28,19 @@ class Visit:
         self._rng = random.Random(f"{cell.workload} {cell.concurrency} {repeat}")
 
     def measure(self, begin: Begin, has_time: Callable[[], bool]) -> None:
-        """Add rounds to the cell until there are as many as belong to a visit."""
+        """Add a round to the cell."""
         cell, what = self._cell, f"{self._cell.workload}, batch {self._cell.concurrency}"
-        for number in range(rounds_of_visit(cell.concurrency)):
-            if not has_time():
-                return
-            if not number:
-                begin(f"{what}, adapting")
-                self._arms.adapt(self._other_prompts(), REPORTS_BEFORE)
-            begin(f"{what}, prompts")
-            prompts = _batch(self._work, len(cell.rounds) * cell.concurrency, cell.concurrency)
-            self._arms.warm_up(prompts)
-            self._round(prompts, lambda arm: begin(f"{what}, {arm}"))
+        if not has_time():
+            return
+        begin(f"{what}, adapting")
+        self._arms.adapt(self._other_loads(), REPORTS_BEFORE)
+        begin(f"{what}, prompts")
+        size = cell.concurrency + FURTHER_PROMPTS[cell.concurrency]
+        prompts = _batch(self._work, len(cell.rounds) * size, size)
+        self._arms.warm_up(Load(prompts, len(prompts)))
+        self._round(Load(prompts, cell.concurrency), lambda arm: begin(f"{what}, {arm}"))
 
-    def _round(self, prompts: Prompts, begin: Begin) -> None:
-        num_tokens = NEW_TOKENS * len(prompts)
+    def _round(self, load: Load, begin: Begin) -> None:
         fixed: dict[int, float] = {}
         again = adaptive = None
         order: list[int | str] = [*self._lengths, "off again", "adaptive"]
@@ -50,31 +48,26 @@ class Visit:
         for arm in order:
             begin(f"length {arm}" if isinstance(arm, int) else arm)
             if isinstance(arm, int):
-                fixed[arm] = num_tokens / self._arms.fixed(prompts, arm)
+                fixed[arm] = self._arms.fixed(load, arm)
             elif arm == "adaptive":
-                adaptive = self._arms.adaptive(prompts)
+                adaptive = self._arms.adaptive(load)
             else:
-                again = num_tokens / self._arms.fixed(prompts, 0)
+                again = self._arms.fixed(load, 0)
         assert again is not None
         assert adaptive is not None
         cell = self._cell
-        cell.rounds.append(Round(fixed, again, num_tokens / adaptive.seconds))
+        cell.rounds.append(Round(fixed, again, adaptive.tokens_per_second))
         cell.rounds_by_length += adaptive.rounds_by_length
         cell.window.merge_totals(adaptive.window)
 
-    def _other_prompts(self) -> Iterator[Prompts]:
+    def _other_loads(self) -> Iterator[Load]:
         """From the end of the workload backwards; those that count go forwards."""
-        size = self._cell.concurrency
+        size = 2 * self._cell.concurrency
         first = -size * (1 + self._repeat)
         while True:
-            yield _batch(self._work, first, size)
+            yield Load(_batch(self._work, first, size), self._cell.concurrency)
             first -= size
 
 
 def _batch(work: Workload, first: int, size: int) -> Prompts:
     return [work.prompts[(first + i) % len(work.prompts)] for i in range(size)]
-
-
-def rounds_of_visit(concurrency: int) -> int:
-    """Few requests at once are soon answered, and say little."""
-    return -(-PROMPTS_PER_VISIT // concurrency)

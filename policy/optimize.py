@@ -7,6 +7,7 @@ others looked up in the text, each kind has a length of its own: what is kept of
 only the former take time to make.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,6 +17,9 @@ from policy.cost import CostModel, RoundCost
 from policy.lines import Tails
 from policy.table import Lengths
 
+THRIFT = 0.01
+"""What the shortest of nearly equal lengths may lose."""
+_SHORTER = 1 / 3
 _MOST_TURNS = 20
 """Of the search for two lengths; three or four are enough."""
 
@@ -87,16 +91,23 @@ def decide(
     previous: Callable[[int], Lengths] | None,
     min_gain: float,
 ) -> Decision:
-    """Lengths for each batch size up to `max_batch`. What was chosen before (`previous`) stays
-    unless another gives more than `min_gain` more: noise makes no changes."""
+    """Lengths for each batch size up to `max_batch`.
+
+    Of those that are as good as the best, but for a hundredth, the shortest are taken: they lose
+    least when the traffic is not what it was. What was chosen before (`previous`) stays unless
+    another gives more than `min_gain` more, so that noise makes no changes; shorter drafts need a
+    third of that.
+    """
     choices, changed = [], []
     for batch_size in range(1, max_batch + 1):
         rounds = _Rounds(cost, acceptance_of(batch_size), batch_size, max_len, context)
-        choice = rounds.best()
+        choice = rounds.thrifty()
         if previous is not None:
             before = previous(batch_size)
             held = rounds.choice(Lengths(*(min(length, max_len) for length in before)))
-            if choice.tokens_per_second <= (1.0 + min_gain) * held.tokens_per_second:
+            is_shorter = all(map(operator.le, choice.lengths, held.lengths))
+            least = 1.0 + (_SHORTER if is_shorter else 1.0) * min_gain
+            if choice.tokens_per_second <= least * held.tokens_per_second:
                 choice = held
             if choice.lengths != before:
                 changed.append(batch_size)
@@ -183,6 +194,21 @@ class _Rounds:
             if other.tokens_per_second <= found.tokens_per_second * (1.0 + 1e-12):
                 break
             found = other
+        return found
+
+    def thrifty(self) -> Choice:
+        """The shortest lengths that are nearly as good as the best."""
+        found = self.best()
+        least = found.tokens_per_second / (1.0 + THRIFT)
+        for source in (0, 1):
+            if source and not self._shares[1]:
+                break
+            for length in range(found.lengths[source]):
+                shorter = found.lengths._replace(**{found.lengths._fields[source]: length})
+                choice = self.choice(shorter if self._shares[1] else Lengths(length, length))
+                if choice.tokens_per_second >= least:
+                    found = choice
+                    break
         return found
 
     def _most_beyond(self, pace: float, source: int, making: Sequence[float]) -> int:

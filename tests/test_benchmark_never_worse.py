@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.arms import REPLICA, REPORT_S, Arms
+from benchmarks.arms import REPLICA, REPORT_S, Arms, Load
 from benchmarks.cells import Cell, Overall, Round
 from benchmarks.fleet import Reports, made_up_calibration, made_up_window, share_in_time
 from benchmarks.heat_map import plot_cells
@@ -15,16 +15,17 @@ from benchmarks.never_worse import _lengths
 from benchmarks.peers.workloads import Workload
 from benchmarks.policy_actor import Broadcast, limit_of, percentile
 from benchmarks.report import Spread
-from benchmarks.visits import Visit, rounds_of_visit
+from benchmarks.visits import FURTHER_PROMPTS, Visit
 from engine.core import EngineStatus
-from engine.request import Request, TokenDelta
+from engine.request import FinishReason, Request, TokenDelta
 from policy.board import Introduction, PolicyBoard
 from policy.choice import parse_choice
 from policy.learner import Learner
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
 
-PROMPTS = [[1, 2], [3, 4]]
+LOAD = Load([[1, 2], [3, 4]], 1)
+ONE = Load([[1, 2]], 1)
 
 
 class Clock:
@@ -67,8 +68,16 @@ class FakeEngine:
     def step(self) -> list[TokenDelta]:
         self._clock.now += 1.0
         self._stats.steps += 1
+        done = [name for name, left in self._left.items() if left == 1]
+        deltas = [
+            TokenDelta(name, (7,), FinishReason.LENGTH if name in done else None)
+            for name in self._left
+        ]
         self._left = {name: left - 1 for name, left in self._left.items() if left > 1}
-        return []
+        return deltas
+
+    def abort(self, request_id: str) -> bool:
+        return self._left.pop(request_id, None) is not None
 
     def drain_stats(self) -> StatsWindow:
         window, self._stats = self._stats, StatsWindow(table_version=self.table.version)
@@ -117,16 +126,16 @@ def engine(clock: Clock) -> FakeEngine:
     return FakeEngine(clock)
 
 
-def _arms(engine: FakeEngine, board: PolicyBoard, clock: Clock, new_tokens: int = 6) -> Arms:
+def _arms(engine: FakeEngine, board: PolicyBoard, clock: Clock, new_tokens: int = 3) -> Arms:
     return Arms(engine, board, new_tokens, clock)  # type: ignore[arg-type]
 
 
 def test_the_board_sees_the_adaptive_turns_alone(engine: FakeEngine, clock: Clock) -> None:
     board = WatchedBoard(clock)
     arms = _arms(engine, board, clock)
-    arms.fixed(PROMPTS, 4)
+    arms.fixed(LOAD, 4)
     assert board.shown == []
-    turn = arms.adaptive(PROMPTS)
+    turn = arms.adaptive(LOAD)
     assert sum(window.steps for window in board.shown) == 6
     assert turn.window.steps == 6
 
@@ -136,17 +145,17 @@ def test_reports_come_every_two_seconds_of_adaptive_turns_over_several_of_them(
 ) -> None:
     board = WatchedBoard(clock)
     arms = _arms(engine, board, clock, new_tokens=1)
-    arms.adaptive(PROMPTS)
-    arms.fixed(PROMPTS, 0)
+    arms.adaptive(ONE)
+    arms.fixed(ONE, 0)
     clock.now += 10 * REPORT_S
     assert board.shown == []
-    arms.adaptive(PROMPTS)
+    arms.adaptive(ONE)
     assert [window.steps for window in board.shown] == [2]
 
 
 def test_what_the_board_takes_is_not_the_turns_time(engine: FakeEngine, clock: Clock) -> None:
     arms = _arms(engine, WatchedBoard(clock, seconds=0.5), clock)
-    assert arms.adaptive(PROMPTS).seconds == 6.0
+    assert arms.adaptive(LOAD).tokens_per_second == 1.0
     assert arms.board_seconds == [0.5, 0.5, 0.5]
 
 
@@ -156,20 +165,20 @@ def test_a_new_table_is_in_force_within_the_turn_and_in_the_next(
     board = WatchedBoard(clock)
     board.next_length = 7
     arms = _arms(engine, board, clock)
-    turn = arms.adaptive(PROMPTS)
+    turn = arms.adaptive(LOAD)
     assert 0 < turn.rounds_by_length[7] < sum(turn.rounds_by_length.values())
-    arms.fixed(PROMPTS, 1)
+    arms.fixed(LOAD, 1)
     board.next_length = None
-    assert [*arms.adaptive(PROMPTS).rounds_by_length] == [7]
+    assert [*arms.adaptive(LOAD).rounds_by_length] == [7]
 
 
 def test_versions_rise_over_all_arms_and_a_fixed_length_has_no_budget(
     engine: FakeEngine, clock: Clock
 ) -> None:
     arms = _arms(engine, WatchedBoard(clock), clock)
-    arms.fixed(PROMPTS, 3)
-    arms.adaptive(PROMPTS)
-    arms.fixed(PROMPTS, 0)
+    arms.fixed(LOAD, 3)
+    arms.adaptive(LOAD)
+    arms.fixed(LOAD, 0)
     assert engine.versions == sorted(set(engine.versions))
     fixed, adaptive, off = engine.tables
     assert (fixed.draft_len(32), fixed.budget) == (3, None)
@@ -182,12 +191,12 @@ def test_it_adapts_until_the_board_had_its_reports(engine: FakeEngine, clock: Cl
     arms = _arms(engine, board, clock, new_tokens=1)
     turns = []
 
-    def batches() -> Iterator[list[list[int]]]:
+    def loads() -> Iterator[Load]:
         while True:
             turns.append(1)
-            yield PROMPTS
+            yield ONE
 
-    arms.adapt(batches(), 2)
+    arms.adapt(loads(), 2)
     assert (len(board.shown), len(turns)) == (2, 4)
 
 
@@ -198,12 +207,32 @@ def test_all_arms_of_a_round_get_the_same_prompts_and_adapting_gets_others(
     work = Workload("chat", tuple((i, i) for i in range(40)))
     visit = Visit(_arms(engine, WatchedBoard(clock), clock), cell, work, (0, 2), 0)
     visit.measure(lambda _what: None, lambda: True)
-    assert len(cell.rounds) == rounds_of_visit(2) == 2
-    assert [sorted(one.fixed) for one in cell.rounds] == [[0, 2]] * 2
-    counted = Counter(prompt for prompt in engine.decoded if prompt[0] < 20)
+    assert [sorted(one.fixed) for one in cell.rounds] == [[0, 2]]
+    size = 2 + FURTHER_PROMPTS[2]
+    counted = Counter(prompt for prompt in engine.decoded if prompt[0] < size)
     # Warm-up, two lengths, length 0 again, adaptive.
-    assert counted == {(i, i): 5 for i in range(4)}
-    assert any(prompt[0] >= 20 for prompt in engine.decoded)
+    assert counted == {(i, i): 5 for i in range(size)}
+    assert any(prompt[0] >= size for prompt in engine.decoded)
+
+
+def test_as_many_requests_run_all_the_time(engine: FakeEngine, clock: Clock) -> None:
+    """The first are of unlike lengths, and the turn ends when nobody takes an empty place."""
+    at_once = []
+    step = engine.step
+
+    def watched() -> list[TokenDelta]:
+        at_once.append(engine.status().num_running)
+        return step()
+
+    engine.step = watched  # type: ignore[method-assign]
+    arms = _arms(engine, WatchedBoard(clock), clock, new_tokens=8)
+    rate = arms.fixed(Load([[n, n] for n in range(9)], 4), 0)
+    assert set(at_once) == {4}
+    # Of 2, 4, 6 and 8 tokens; five more of 8 begin at 2, 4, 6, 8 and 10; the first of them ends at
+    # 10 and is followed, the next at 12 and is not.
+    assert len(at_once) == 12
+    assert rate == 4.0
+    assert not engine.has_work, "the rest is given up"
 
 
 def test_no_round_begins_when_the_time_is_up(engine: FakeEngine, clock: Clock) -> None:

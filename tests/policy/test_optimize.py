@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policy.acceptance import Acceptance, Source
 from policy.cost import CostModel
-from policy.optimize import Choice, Decision, best, decide, evaluate, rungs_of
+from policy.optimize import THRIFT, Choice, Decision, best, decide, evaluate, rungs_of
 from policy.table import Lengths, SpeculationTable
 from tests.policy.grids import CONTEXT, convex, drafting, grid
 
@@ -84,8 +84,10 @@ def test_brute_force_agrees(
     for choice in decided(cost, acceptance).choices:
         size = choice.batch_size
         rates = [brute_force(cost, chance, has_draft, size, s) for s in range(MAX_LEN + 1)]
-        assert best(cost, acceptance, size, MAX_LEN, CONTEXT) == choice
-        assert rates[choice.draft_len] >= max(rates) * (1 - 1e-9)
+        found = best(cost, acceptance, size, MAX_LEN, CONTEXT)
+        assert rates[found.draft_len] >= max(rates) * (1 - 1e-9)
+        nearly = [s for s, rate in enumerate(rates) if rate >= max(rates) / (1 + THRIFT)]
+        assert choice.draft_len == nearly[0], "the shortest of those as good"
         assert choice.tokens_per_second == pytest.approx(rates[choice.draft_len], rel=1e-9)
 
 
@@ -139,10 +141,12 @@ def test_gains_below_the_minimum_change_nothing() -> None:
     held = SpeculationTable(1, rungs_of(before)).lengths
     for chance in (0.55, 0.57, 0.59, 0.61, 0.63, 0.65):
         after = decided(cost, kept(chance), held, min_gain=0.03)
-        assert after.changed == ()
-        assert after.lengths == before.lengths
-    eager = decided(cost, kept(0.65), held, min_gain=0.0)
-    assert eager.changed, "or there was nothing to hold back"
+        for now, then in zip(after.choices, before.lengths, strict=True):
+            was = evaluate(cost, kept(chance), now.batch_size, then, CONTEXT)
+            assert now.draft_len <= then
+            assert now.draft_len == then or now.tokens_per_second > 1.01 * was.tokens_per_second
+    assert decided(cost, kept(0.75), held, min_gain=0.0).changed, "or nothing was held back"
+    assert decided(cost, kept(0.75), held, min_gain=0.5).changed == ()
 
 
 def test_gains_above_the_minimum_change_the_length_where_they_are() -> None:
@@ -167,7 +171,7 @@ def test_what_is_kept_is_nearly_the_best(chance: float, before: list[int]) -> No
         if choice.draft_len == before[choice.batch_size - 1]:
             assert ideal.tokens_per_second <= 1.03 * choice.tokens_per_second
         else:
-            assert choice == ideal
+            assert choice.tokens_per_second >= ideal.tokens_per_second / (1 + THRIFT)
 
 
 def test_a_length_in_force_that_is_too_long_now_is_cut() -> None:
