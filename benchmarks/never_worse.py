@@ -40,7 +40,7 @@ from benchmarks.progress import Begin, measuring
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from benchmarks.report import Spread, print_goals, write_json
 from benchmarks.settle import settle
-from benchmarks.visits import NEW_TOKENS, Visit
+from benchmarks.visits import NEW_TOKENS, ROUNDS, Visit
 from deployments.config import parse_config
 from deployments.knowledge import Knowledge
 from deployments.models.cache import default_home
@@ -132,8 +132,8 @@ def main() -> None:
         write_json(args.json, results, Overall.of(measured).goals() if measured else [])
 
     is_complete = False
-    # Of each visit the adapting, the prompts, and all arms.
-    num_turns = len(extent.concurrencies) * (len(args.lengths) + 4)
+    # Of each visit the adapting, of each round the prompts and all arms.
+    num_turns = len(extent.concurrencies) * (1 + ROUNDS * (len(args.lengths) + 3))
     with measuring(console, num_turns * len(works) * repeats) as begin:
         begin = _told(begin, console)
         for repeat in range(repeats):
@@ -145,7 +145,7 @@ def main() -> None:
                     if cell.rounds:
                         cell.explained = str(board.explain(concurrency)["text"])
                     write(is_complete=False)
-        is_complete = all(len(cell.rounds) == repeats for cell in cells.values())
+        is_complete = all(len(cell.rounds) == ROUNDS * repeats for cell in cells.values())
 
     measured = [cell for cell in cells.values() if cell.rounds]
     if measured:

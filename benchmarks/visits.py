@@ -1,4 +1,4 @@
-"""One visit of a cell: the policy adapts to it, then all arms take a turn."""
+"""One visit of a cell: the policy adapts to it, then all arms take turns for some rounds."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -10,12 +10,14 @@ from benchmarks.progress import Begin
 
 NEW_TOKENS = 64
 REPORTS_BEFORE = 2
-FURTHER_PROMPTS = {1: 6, 2: 12, 4: 16, 8: 20, 16: 24, 32: 24}
-"""By concurrency, those that take the place of the first: a turn takes about five seconds."""
+ROUNDS = 3
+"""Of a visit: what else the machine does comes and goes within seconds."""
+FURTHER_PROMPTS = {1: 2, 2: 4, 4: 6, 8: 8, 16: 10, 32: 12}
+"""By concurrency, those that take the place of the first: a turn takes two or three seconds."""
 
 
 class Visit:
-    """One round of one cell."""
+    """Some rounds of one cell."""
 
     def __init__(
         self, arms: Arms, cell: Cell, work: Workload, lengths: Sequence[int], repeat: int
@@ -28,17 +30,19 @@ class Visit:
         self._rng = random.Random(f"{cell.workload} {cell.concurrency} {repeat}")
 
     def measure(self, begin: Begin, has_time: Callable[[], bool]) -> None:
-        """Add a round to the cell."""
+        """Add rounds to the cell until there are as many as belong to a visit."""
         cell, what = self._cell, f"{self._cell.workload}, batch {self._cell.concurrency}"
-        if not has_time():
-            return
-        begin(f"{what}, adapting")
-        self._arms.adapt(self._other_loads(), REPORTS_BEFORE)
-        begin(f"{what}, prompts")
-        size = cell.concurrency + FURTHER_PROMPTS[cell.concurrency]
-        prompts = _batch(self._work, len(cell.rounds) * size, size)
-        self._arms.warm_up(Load(prompts, len(prompts)))
-        self._round(Load(prompts, cell.concurrency), lambda arm: begin(f"{what}, {arm}"))
+        for number in range(ROUNDS):
+            if not has_time():
+                return
+            if not number:
+                begin(f"{what}, adapting")
+                self._arms.adapt(self._other_loads(), REPORTS_BEFORE)
+            begin(f"{what}, prompts")
+            size = cell.concurrency + FURTHER_PROMPTS[cell.concurrency]
+            prompts = _batch(self._work, len(cell.rounds) * size, size)
+            self._arms.warm_up(Load(prompts, len(prompts)))
+            self._round(Load(prompts, cell.concurrency), lambda arm: begin(f"{what}, {arm}"))
 
     def _round(self, load: Load, begin: Begin) -> None:
         fixed: dict[int, float] = {}

@@ -11,7 +11,7 @@ _PLAIN_EVERY = 128
 _SHARE_OF_DRAFTING = 0.3
 """What may be lost where the table has drafts, of what may be lost where it has none: more is known
 there, and what is known fades less."""
-_MOST_CREDIT_S = 0.25
+_MOST_CREDIT_S = 0.1
 """Saved up at most: after a long quiet time there is no burst of probes."""
 _NEWEST = 0.2
 """What the latest step weighs in what steps usually take and give."""

@@ -15,7 +15,7 @@ from benchmarks.never_worse import _lengths
 from benchmarks.peers.workloads import Workload
 from benchmarks.policy_actor import Broadcast, limit_of, percentile
 from benchmarks.report import Spread
-from benchmarks.visits import FURTHER_PROMPTS, Visit
+from benchmarks.visits import FURTHER_PROMPTS, ROUNDS, Visit
 from engine.core import EngineStatus
 from engine.request import FinishReason, Request, TokenDelta
 from policy.board import Introduction, PolicyBoard
@@ -207,8 +207,8 @@ def test_all_arms_of_a_round_get_the_same_prompts_and_adapting_gets_others(
     work = Workload("chat", tuple((i, i) for i in range(40)))
     visit = Visit(_arms(engine, WatchedBoard(clock), clock), cell, work, (0, 2), 0)
     visit.measure(lambda _what: None, lambda: True)
-    assert [sorted(one.fixed) for one in cell.rounds] == [[0, 2]]
-    size = 2 + FURTHER_PROMPTS[2]
+    assert [sorted(one.fixed) for one in cell.rounds] == [[0, 2]] * ROUNDS
+    size = ROUNDS * (2 + FURTHER_PROMPTS[2])
     counted = Counter(prompt for prompt in engine.decoded if prompt[0] < size)
     # Warm-up, two lengths, length 0 again, adaptive.
     assert counted == {(i, i): 5 for i in range(size)}

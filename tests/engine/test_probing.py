@@ -90,8 +90,8 @@ def test_a_long_quiet_time_is_followed_by_no_burst() -> None:
         prober.record(1, 0, PLAIN_S, 1)
     assert prober.further(SHARE) > 0
     steps.run(200)
-    # A quarter of a second was saved at most, in probes of 80 ms beyond a plain step.
-    assert 1 <= len(steps.probes_at) <= 5
+    # A tenth of a second was saved at most, in probes of 80 ms beyond a plain step.
+    assert 1 <= len(steps.probes_at) <= 3
 
 
 def test_a_probe_that_pays_for_itself_is_free() -> None:
