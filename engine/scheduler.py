@@ -169,7 +169,7 @@ class Scheduler:
         draft_len = min(table.draft_len(len(decoding)), self._max_draft_len) if decoding else 0
         probed = self._probed(decoding, draft_len) if decoding and further else None
         probed_slice = None
-        lengths = table.lengths(len(decoding)) if draft_len else Lengths(0, 0)
+        lengths = self._capped(table.lengths(len(decoding)) if draft_len else Lengths(0, 0))
         rung = table.rung(len(decoding)) if draft_len else None
         all_decode = len(decoding) == self.num_running
         slices: list[SeqSlice] = []
@@ -181,7 +181,7 @@ class Scheduler:
             # One whose drafts fare ill has its answer; the next step asks another.
             is_probe = seq is probed and all(map(operator.ge, own, lengths))
             if is_probe:
-                own = self._longer(own, further)
+                own = self._capped(Lengths(own.modelled + further, own.looked_up + further))
             granted = seq.useful_draft(own.longest) if own.longest else 0
             if len(seq.tokens) + granted > len(seq.block_ids) * block_size:
                 granted = self._make_room(seq, granted)
@@ -211,8 +211,9 @@ class Scheduler:
             seq.looked_up.draft_len(looked_up.acceptance, looked_up.break_even[rung], longest),
         )
 
-    def _longer(self, lengths: Lengths, further: int) -> Lengths:
-        return Lengths(*(min(length + further, self._max_draft_len) for length in lengths))
+    def _capped(self, lengths: Lengths) -> Lengths:
+        """A table may ask for longer drafts than the engine makes."""
+        return Lengths(*(min(length, self._max_draft_len) for length in lengths))
 
     def _probed(self, decoding: list[Sequence], draft_len: int) -> Sequence:
         """Each in turn where all draft. Else the one whose draft costs least to make: the draft
