@@ -178,20 +178,19 @@ class Scheduler:
             own = lengths
             if rung is not None and table.budget is not None:
                 own = self._own(seq, table.budget, rung)
+            usual = own
             # One whose drafts fare ill has its answer; the next step asks another.
-            is_probe = seq is probed and all(map(operator.ge, own, lengths))
-            if is_probe:
+            if seq is probed and all(map(operator.ge, own, lengths)):
                 own = self._capped(Lengths(own.modelled + further, own.looked_up + further))
             granted = seq.useful_draft(own.longest) if own.longest else 0
             if len(seq.tokens) + granted > len(seq.block_ids) * block_size:
                 granted = self._make_room(seq, granted)
                 if not seq.is_running:
                     break  # preempted, and so is whoever comes behind
-            if is_probe and granted > draft_len:
+            own = Lengths(min(own.modelled, granted), min(own.looked_up, granted))
+            if any(map(operator.gt, own, usual)):
                 probed_slice = len(slices)
-            slices.append(
-                self._slice(seq, 1, min(own.modelled, granted), min(own.looked_up, granted))
-            )
+            slices.append(self._slice(seq, 1, *own))
         prefilling = [] if all_decode else self._queues.prefilling
         budget = self._max_step_tokens - len(slices)
         shares = fair_shares([seq.num_pending for seq in prefilling], budget)
