@@ -23,8 +23,9 @@ serve: $(STAMP)  ## Serve the embedded model on PORT (8000)
 chat: $(STAMP)  ## Talk to the server that `make serve` started, in the terminal
 	$(VENV)/bin/paceline chat --url http://127.0.0.1:$(PORT)
 
-test: $(STAMP)  ## Run every test
-	$(VENV)/bin/python -m pytest
+test: $(STAMP)  ## Run every test, in JOBS (2) processes
+# Two processes with two threads each on two cores would wait for each other at every barrier.
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadgroup
 
 fuzz: $(STAMP)  ## Try SCENARIOS (10000) random lives of an engine, from SEED on, in JOBS (2) processes
 	$(VENV)/bin/python -m tests.fuzz --scenarios $(SCENARIOS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))

@@ -20,6 +20,8 @@ MAX_MODEL_LEN = 8192
 class FakeTarget:
     """Keeps up to `max_accepted` tokens of each draft and adds one of its own, at random."""
 
+    failure: str | None = None
+
     def __init__(self, max_accepted: int, seed: int = 0) -> None:
         self.seconds = 0.0
         """Spent here, by the thread's own clock: no time of the engine."""

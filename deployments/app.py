@@ -42,6 +42,13 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
         "configured": config.initial_policy.setting,
         "max_draft_len": config.max_draft_len,
     }
+    ranks: dict[str, Any] = {}
+    if config.engine.tp_size > 1:
+        placement = config.rank_placement
+        ranks = {
+            "placement_group_bundles": [dict(bundle) for bundle in placement.bundles],
+            "placement_group_strategy": placement.strategy,
+        }
     deployment = serve.deployment(
         name=DEPLOYMENT_NAME,
         num_replicas=replicas.num_replicas,
@@ -51,6 +58,7 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
         max_queued_requests=-1,
         graceful_shutdown_timeout_s=replicas.graceful_shutdown_timeout_s,
         max_constructor_retry_count=max_constructor_retries,
+        **ranks,
         deployment_actors=[
             DeploymentActorConfig(
                 name=POLICY_ACTOR,

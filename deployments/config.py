@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from cluster.placement import Placement, placement_of
 from deployments.config_errors import describe_fault, load_yaml
 from deployments.models.cache import default_home
 from deployments.models.catalog import DRAFT
@@ -75,6 +76,7 @@ class EngineSection(Section):
     num_threads: int | None = Field(None, ge=1, le=1024)
     compile: bool = True
     trust_remote_code: bool = False
+    tp_size: int = Field(1, ge=1, le=64)
 
 
 class ServerSection(Section):
@@ -88,6 +90,7 @@ class ReplicasSection(Section):
     max_ongoing_requests: int | None = Field(None, ge=1)
     num_cpus: float = Field(1.0, ge=0)
     num_gpus: float = Field(0.0, ge=0)
+    placement: Literal["STRICT_PACK", "PACK"] = "STRICT_PACK"
     graceful_shutdown_timeout_s: float = Field(120.0, ge=0)
 
 
@@ -113,6 +116,11 @@ class AppConfig(Section):
             raise ValueError(
                 "replicas.num_gpus must be above 0 when engine.device is 'cuda', got 0"
             )
+        if self.engine.tp_size > 1:
+            try:
+                _ = self.rank_placement
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
         asked = self.replicas.max_ongoing_requests
         if asked is not None and asked <= self._max_engine_requests:
             raise ValueError(
@@ -140,6 +148,14 @@ class AppConfig(Section):
         """Requests a replica takes at once: more than its engine does, so that the engine is who
         refuses, in the API's own words, and a full engine still answers about itself."""
         return self.replicas.max_ongoing_requests or self._max_engine_requests + CONTROL_SLOTS
+
+    @property
+    def rank_placement(self) -> Placement:
+        """Where the ranks of a replica go. Raises ConfigError for what no rank can run with."""
+        replicas = self.replicas
+        return placement_of(
+            self.engine.tp_size, replicas.num_cpus, replicas.num_gpus, replicas.placement
+        )
 
     @property
     def max_draft_len(self) -> int:
@@ -195,11 +211,13 @@ class AppConfig(Section):
             num_threads=engine.num_threads or self._default_num_threads(),
             compile_folder=default_home() / "compiled" if engine.compile else None,
             trust_remote_code=engine.trust_remote_code,
+            tp_size=engine.tp_size,
         )
 
     def _default_num_threads(self) -> int:
         # Ray sets OMP_NUM_THREADS from num_cpus, so torch's own default would be one thread.
-        return max(1, len(os.sched_getaffinity(0)) // self.replicas.num_replicas)
+        processes = self.replicas.num_replicas * self.engine.tp_size
+        return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 def parse_config(values: Mapping[str, Any], where: str) -> AppConfig:

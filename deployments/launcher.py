@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster.placement import require_room
 from deployments.config import AppConfig, ServerSection
 from deployments.reach import http_answers, require_ray
 from engine.errors import ConfigError, PacelineError
@@ -111,6 +112,11 @@ class Launcher:
         if self._address is None:
             # In a cluster of others, more machines may come; here what is missing stays missing.
             self._require_resources(ray.cluster_resources())  # type: ignore[no-untyped-call]
+        if self._config.engine.tp_size > 1:
+            nodes = ray.nodes()  # type: ignore[no-untyped-call]
+            resources = [node["Resources"] for node in nodes if node["Alive"]]
+            replicas = self._config.replicas.num_replicas
+            require_room(self._config.rank_placement, resources, replicas)
 
     def start_serve(self) -> None:
         """Start Serve's controller and HTTP proxy."""
@@ -232,11 +238,11 @@ class Launcher:
         """Raise ConfigError for replicas that Ray could never place, instead of waiting for it."""
         replicas = self._config.replicas
         for resource, each in (("CPU", replicas.num_cpus), ("GPU", replicas.num_gpus)):
-            reserved = each * replicas.num_replicas
+            reserved = each * replicas.num_replicas * self._config.engine.tp_size
             if reserved > available.get(resource, 0.0):
                 raise ConfigError(
-                    f"replicas: {replicas.num_replicas} x {each:g} {resource}s are reserved "
-                    f"(num_replicas, num_{resource.lower()}s); this machine has "
+                    f"replicas: {reserved / each:g} x {each:g} {resource}s are reserved "
+                    f"(num_replicas, engine.tp_size, num_{resource.lower()}s); this machine has "
                     f"{available.get(resource, 0.0):g}"
                 )
 

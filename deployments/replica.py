@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import ray
 from ray import serve
 
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
@@ -22,6 +23,7 @@ from policy.board import Introduction, initial_publication
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from cluster.ranks import RayRanks
     from deployments.knowledge import Knowledge
     from deployments.service import GenerationService
     from engine.loop import EngineLoop
@@ -116,7 +118,8 @@ def _load(
     engine_config = config.engine_config()
     tokenizer = load_tokenizer(engine_config.model)
     table = initial_publication(config.initial_policy).table
-    engine = build_engine(engine_config, table, report)
+    host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    engine = build_engine(engine_config, table, report, ranks=_ranks(config), host=host)
     knowledge = None
     if config.max_draft_len:
         knowledge = Knowledge(engine_config, default_home() / "calibration")
@@ -133,6 +136,17 @@ def _load(
     )
     garbage.settle()
     return loop, service, knowledge
+
+
+def _ranks(config: AppConfig) -> "RayRanks | None":
+    """In this replica's placement group; None where it is alone."""
+    if config.engine.tp_size == 1:
+        return None
+    from cluster.ranks import RayRanks
+
+    group = ray.util.get_current_placement_group()
+    assert group is not None
+    return RayRanks(group, config.replicas.num_cpus, config.replicas.num_gpus)
 
 
 def _asking(

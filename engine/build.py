@@ -1,6 +1,5 @@
 """Assembles an engine from its configuration: models, memory, drafter."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -19,11 +18,15 @@ from engine.errors import ConfigError
 from engine.executor import LocalExecutor
 from engine.grammar import GrammarCompiler
 from engine.kernels.huge_pages import use_huge_pages
-from engine.kv_cache import KVCache, bytes_per_block
 from engine.loaded import LoadedModel
 from engine.memory import require_room_for
 from engine.model import DTYPES, context_limit, eos_token_ids, vocab_size
+from engine.ranks.executor import RankedExecutor
+from engine.ranks.group import least
+from engine.ranks.launch import Processes, Ranks
+from engine.ranks.lead import Led, lead
 from engine.runner import ModelRunner
+from engine.sizing import allocate, num_blocks_of
 from engine.tokenizers import require_same_tokens
 from engine.vocabulary import read_vocabulary
 from policy.table import SpeculationTable
@@ -41,12 +44,16 @@ def build_engine(
     report: Callable[[str], None] = _silent,
     *,
     drafter: Drafter | None = None,
+    ranks: Ranks | None = None,
+    host: str = "127.0.0.1",
 ) -> Engine:
     """Load the models and size the memory. `report` is told each stage as it begins. `drafter`
-    takes the place of the configured one, for measurements.
+    takes the place of the configured one, for measurements. With `config.tp_size` above 1, `ranks`
+    starts the other ranks (by default as children of this process), and they reach this one at
+    `host`; a process can do so once.
 
     Raises ConfigError when a model can't be loaded, a draft doesn't fit its target, or the KV
-    memory is too small for a single sequence.
+    memory is too small for a single sequence; RankFailed when another rank fails.
     """
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
@@ -67,7 +74,29 @@ def build_engine(
     if config.drafter.model is not None:
         report("comparing tokenizers")
         require_same_tokens(config.model, config.drafter.model)
-    loaded = [
+    led = None
+    if config.tp_size > 1:
+        led = lead(config, Processes() if ranks is None else ranks, host, report)
+    try:
+        return _assemble(config, table, report, drafter, led, folders, vocabularies)
+    except BaseException:
+        if led is not None:
+            led.end()
+        raise
+
+
+def _assemble(
+    config: EngineConfig,
+    table: SpeculationTable,
+    report: Callable[[str], None],
+    drafter: Drafter | None,
+    led: Led | None,
+    folders: list[Path],
+    vocabularies: list[list[int] | None],
+) -> Engine:
+    device = torch.device(config.device)
+    loaded = [] if led is None else [led.target]
+    loaded += [
         LoadedModel.load(
             folder,
             config.dtype,
@@ -77,11 +106,13 @@ def build_engine(
             vocabulary=vocabulary,
             trust_remote_code=config.trust_remote_code,
         )
-        for folder, vocabulary in zip(folders, vocabularies, strict=True)
+        for folder, vocabulary in list(zip(folders, vocabularies, strict=True))[len(loaded) :]
     ]
     report("allocating the KV cache")
-    num_blocks = _num_blocks(config, loaded)
-    caches = _allocate(config, loaded, num_blocks)
+    num_blocks = num_blocks_of(config, loaded)
+    if led is not None:
+        num_blocks = least(num_blocks)
+    caches = allocate(config, loaded, num_blocks)
     if config.compile_folder is not None and device.type == "cpu":
         # Moving takes from 5 to 20 s, which no start should wait for.
         Thread(target=use_huge_pages, name=HUGE_PAGES_THREAD, daemon=True).start()
@@ -99,7 +130,11 @@ def build_engine(
     vocab, eos = vocab_size(models[0]), eos_token_ids(config.model, models[0])
     return Engine(
         config,
-        executor=LocalExecutor(runners[0]),
+        executor=(
+            LocalExecutor(runners[0])
+            if led is None
+            else RankedExecutor(runners[0], led.hub, led.ranks)
+        ),
         drafter=drafter or _drafter(config, models, runners, vocabularies[-1]),
         num_blocks=num_blocks,
         max_model_len=limit,
@@ -136,40 +171,3 @@ def _drafter(
     if wanted.kind == "model":
         return model
     return CascadeDrafter(lookup, model, max_ngram=wanted.max_ngram)
-
-
-def _num_blocks(config: EngineConfig, loaded: list[LoadedModel]) -> int:
-    """Blocks that fit the memory set aside for the caches of target and draft together."""
-    if config.num_blocks is not None:
-        return config.num_blocks
-    block_bytes = _block_bytes(config, loaded)
-    num_blocks = config.kv_cache_bytes // block_bytes
-    if num_blocks < 2:
-        raise ConfigError(
-            f"engine.kv_cache_mb is too small: {config.kv_cache_bytes} bytes hold {num_blocks} "
-            f"blocks of {block_bytes} bytes, and 2 are needed"
-        )
-    return num_blocks
-
-
-def _block_bytes(config: EngineConfig, loaded: list[LoadedModel]) -> int:
-    return sum(bytes_per_block(one.layers, config.block_size, one.kv_dtype) for one in loaded)
-
-
-def _allocate(config: EngineConfig, loaded: list[LoadedModel], num_blocks: int) -> list[KVCache]:
-    total = num_blocks * _block_bytes(config, loaded)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        # Pages of zeros are granted before they exist: asking for too much would end later, and
-        # by the kernel's hand.
-        if loaded[0].device.type == "cpu" and total > memory:
-            raise MemoryError(f"this machine has {memory} bytes")
-        return [
-            KVCache(one.layers, num_blocks, config.block_size, one.kv_dtype, one.device)
-            for one in loaded
-        ]
-    except (RuntimeError, MemoryError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"engine.kv_cache_mb asks for {total} bytes of KV cache: {reason}"
-        ) from error

@@ -63,9 +63,12 @@ class EngineConfig:
     compile_folder: Path | None = None
     """Where compiled forwards are kept (`kernels/compiled.py`); None: nothing is compiled."""
     trust_remote_code: bool = False
+    tp_size: int = 1
+    """Ranks that the target is sharded over."""
 
     def __post_init__(self) -> None:
         for name in (
+            "tp_size",
             "max_num_seqs",
             "max_num_waiting",
             "max_step_tokens",

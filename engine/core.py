@@ -305,6 +305,11 @@ class Engine:
             )
         return self._executor, self._drafter, self._pool
 
+    @property
+    def failure(self) -> str | None:
+        """Why no step can succeed any more, where that is known before one is tried."""
+        return self._executor.failure
+
     def close(self) -> None:
         self._executor.close()
 

@@ -15,8 +15,25 @@ class Executor(Protocol):
     def execute(self, plan: StepPlan, drafts: ReadOnly[Draft]) -> StepResult:
         """One target pass; `drafts` has one entry per slice, empty ones included."""
 
+    @property
+    def failure(self) -> str | None:
+        """Why no step can succeed any more; None while nothing is known of that."""
+
     def close(self) -> None:
         """Let go of everything; no call may follow."""
+
+
+def inputs_of(plan: StepPlan, drafts: ReadOnly[Draft]) -> list[RunnerInput]:
+    """What the target computes: known tokens and drafts."""
+    return [
+        RunnerInput(
+            token_ids=[*part.tokens[part.start : part.end], *draft.token_ids],
+            start=part.start,
+            block_ids=part.block_ids,
+            num_logits=part.end - part.logits_from + len(draft.token_ids),
+        )
+        for part, draft in zip(plan.slices, drafts, strict=True)
+    ]
 
 
 class LocalExecutor:
@@ -27,17 +44,7 @@ class LocalExecutor:
 
     def execute(self, plan: StepPlan, drafts: ReadOnly[Draft]) -> StepResult:
         started = time.perf_counter()
-        logits = self._runner.forward(
-            [
-                RunnerInput(
-                    token_ids=[*part.tokens[part.start : part.end], *draft.token_ids],
-                    start=part.start,
-                    block_ids=part.block_ids,
-                    num_logits=part.end - part.logits_from + len(draft.token_ids),
-                )
-                for part, draft in zip(plan.slices, drafts, strict=True)
-            ]
-        )
+        logits = self._runner.forward(inputs_of(plan, drafts))
         computed = time.perf_counter()
         slices = verify(plan.slices, drafts, logits, self._runner.choose)
         return StepResult(
@@ -45,6 +52,8 @@ class LocalExecutor:
             target_seconds=computed - started,
             verify_seconds=time.perf_counter() - computed,
         )
+
+    failure = None
 
     def close(self) -> None:
         pass

@@ -133,6 +133,8 @@ class EngineLoop:
             raise EngineDead(str(self._dead))
         if not self._thread.is_alive():
             raise EngineDead("the engine thread is not running")
+        if self._engine.failure is not None:
+            raise EngineDead(self._engine.failure)
 
     def close(self) -> None:
         """End the thread after the step in progress; requests in flight end with EngineDead."""

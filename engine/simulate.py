@@ -117,6 +117,8 @@ class SimulatedTarget:
                 break
         return SliceResult(tuple(told))
 
+    failure = None
+
     def close(self) -> None:
         pass
 

@@ -15,7 +15,6 @@ from engine.vocabulary import FILE as DRAFT_VOCABULARY
 
 FORMAT = 1
 """Raised when calibrations that were made before must not be used any more."""
-TP_SIZE = 1
 _VERSIONS = ("torch", "transformers", "paceline")
 
 
@@ -40,7 +39,7 @@ def machine_kind(config: EngineConfig) -> Kind:
         **({} if draft is None else {"draft": draft.name}),
         "dtype": config.dtype,
         "device": _device_name(config),
-        "tp_size": TP_SIZE,
+        "tp_size": config.tp_size,
         "max_num_seqs": config.max_num_seqs,
         "max_draft_len": config.max_draft_len,
         **({} if config.max_model_len is None else {"max_model_len": config.max_model_len}),

@@ -75,6 +75,8 @@ def deltas_of(told: list[list[TokenDelta]], request_id: str) -> list[TokenDelta]
 class Witness:
     """Stands before an engine's executor and keeps what each step asked of it."""
 
+    failure: str | None = None
+
     def __init__(self, engine: Engine) -> None:
         self._executor = engine._executor
         self.asked: list[tuple[StepPlan, list[Draft]]] = []

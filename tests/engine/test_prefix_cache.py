@@ -36,6 +36,8 @@ def drafter_config(name: str, target: Path, draft: Path) -> DrafterConfig:
 class CountingExecutor:
     """Counts the known tokens that the target computes."""
 
+    failure: str | None = None
+
     def __init__(self, engine: Engine) -> None:
         self._inner = engine._executor
         engine._executor = self

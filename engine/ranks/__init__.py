@@ -1,0 +1,1 @@
+"""One target over several processes: tensor parallel by DeepSpeed, with ranks that may die."""
