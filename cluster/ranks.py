@@ -1,26 +1,21 @@
 """Ranks as Ray actors, one in each bundle of the replica's placement group but the first."""
 
-import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from engine.config import EngineConfig
+from engine.ranks.launch import END_S
 from engine.ranks.spec import RankSpec
-
-END_S: Final = 10.0
 
 
 class RankActor:
     """A process for one rank. It ends with the replica that owns it, however that ends."""
-
-    def pid(self) -> int:
-        return os.getpid()
 
     def follow(self, spec: RankSpec, config: EngineConfig) -> None:
         """Be that rank, until rank 0 ends. Raises what went wrong."""
@@ -52,7 +47,6 @@ class RayRanks:
                 **self._resources,
                 scheduling_strategy=strategy,
                 max_restarts=0,
-                max_concurrency=2,
                 runtime_env={"env_vars": {"OMP_NUM_THREADS": str(config.num_threads or 1)}},
             )
             .remote()

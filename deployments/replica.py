@@ -17,7 +17,7 @@ from cluster.policy_client import ANSWER_S, connect_policy_actor
 from deployments import garbage
 from deployments.config import AppConfig
 from deployments.policy_access import PolicyAccess
-from engine.errors import PacelineError
+from engine.errors import in_one_line
 from policy.board import Introduction, initial_publication
 
 if TYPE_CHECKING:
@@ -180,10 +180,7 @@ async def _stage_reporter(replica_id: str) -> Callable[[str], None]:
 
 
 async def _report_failure(replica_id: str, error: Exception) -> None:
-    reason = " ".join(str(error).split())
-    if not isinstance(error, PacelineError):
-        reason = f"{type(error).__name__}: {reason}"
     with suppress(Exception):
         async with asyncio.timeout(REPORT_FAILURE_S):
             client = await connect_policy_actor()
-            await client.note_stage(replica_id, f"failed: {reason}")
+            await client.note_stage(replica_id, f"failed: {in_one_line(error)}")

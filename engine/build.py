@@ -130,11 +130,7 @@ def _assemble(
     vocab, eos = vocab_size(models[0]), eos_token_ids(config.model, models[0])
     return Engine(
         config,
-        executor=(
-            LocalExecutor(runners[0])
-            if led is None
-            else RankedExecutor(runners[0], led.hub, led.ranks)
-        ),
+        executor=LocalExecutor(runners[0]) if led is None else RankedExecutor(runners[0], led),
         drafter=drafter or _drafter(config, models, runners, vocabularies[-1]),
         num_blocks=num_blocks,
         max_model_len=limit,

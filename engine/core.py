@@ -203,7 +203,7 @@ class Engine:
     ) -> None:
         self._steps += 1
         self._stats.steps += 1
-        self._stats.steps_without_draft += plan.draft_len == 0 and plan.probed is None
+        self._stats.steps_without_draft += not plan.asks_for_drafts
         self._stats.draft_seconds += draft_seconds
         self._stats.target_seconds += result.target_seconds
         self._stats.verify_seconds += result.verify_seconds
@@ -228,7 +228,7 @@ class Engine:
         """For the policy: what the step cost, and what became of its drafts."""
         stats, batch_size = self._stats, plan.num_decoding
         is_probe = plan.probed is not None
-        has_drafts = plan.draft_len > 0 or is_probe
+        has_drafts = plan.asks_for_drafts
         if has_drafts:
             fates = Counter(
                 [

@@ -45,3 +45,11 @@ class EngineFull(PacelineError):
 
 class EngineDead(PacelineError):
     """A step failed. Requests in flight end with this error and no new one is taken."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """What to tell of an error; our own speak for themselves, others need their name."""
+    text = " ".join(str(error).split())
+    if isinstance(error, PacelineError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

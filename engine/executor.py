@@ -1,11 +1,15 @@
 """Runs a step's plan on the target, in this process or behind the same interface in many."""
 
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
 from typing import Protocol
 
+from torch import Tensor
+
 from engine.plan import Draft, StepPlan, StepResult
 from engine.runner import ModelRunner, RunnerInput
+from engine.sampling import Choose
 from engine.verify import verify
 
 
@@ -36,6 +40,22 @@ def inputs_of(plan: StepPlan, drafts: ReadOnly[Draft]) -> list[RunnerInput]:
     ]
 
 
+def timed(
+    plan: StepPlan,
+    drafts: ReadOnly[Draft],
+    forward: Callable[[list[RunnerInput]], Tensor],
+    choose: Choose,
+) -> StepResult:
+    """One target pass by `forward`, inputs to logits, and what it says of the drafts."""
+    started = time.perf_counter()
+    logits = forward(inputs_of(plan, drafts))
+    computed = time.perf_counter()
+    slices = verify(plan.slices, drafts, logits, choose)
+    return StepResult(
+        slices, target_seconds=computed - started, verify_seconds=time.perf_counter() - computed
+    )
+
+
 class LocalExecutor:
     """The target in this process."""
 
@@ -43,15 +63,7 @@ class LocalExecutor:
         self._runner = runner
 
     def execute(self, plan: StepPlan, drafts: ReadOnly[Draft]) -> StepResult:
-        started = time.perf_counter()
-        logits = self._runner.forward(inputs_of(plan, drafts))
-        computed = time.perf_counter()
-        slices = verify(plan.slices, drafts, logits, self._runner.choose)
-        return StepResult(
-            slices,
-            target_seconds=computed - started,
-            verify_seconds=time.perf_counter() - computed,
-        )
+        return timed(plan, drafts, self._runner.forward, self._runner.choose)
 
     failure = None
 

@@ -34,6 +34,8 @@ class Hindsight:
         before = self._awaited.keys()
         if before:
             self._look(plan, stats)
+        if not plan.asks_for_drafts:
+            return
         for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True):
             length = len(draft.token_ids)
             if (

@@ -71,6 +71,11 @@ class StepPlan:
     """The slice that drafts more than the table says, to see what comes of it."""
 
     @property
+    def asks_for_drafts(self) -> bool:
+        """Whether any slice may draft."""
+        return self.draft_len > 0 or self.probed is not None
+
+    @property
     def all_decode(self) -> bool:
         """Whether no slice computes a prompt."""
         return len(self.slices) == self.num_decoding

@@ -10,7 +10,7 @@ attention is exactly the one that we apply, at any distance, has been seen of ea
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.architecture import cannot_be_served, first_line
 from engine.errors import ConfigError
@@ -95,9 +95,15 @@ def paged_error(
             ]
         ),
     ]
-    expected = torch.cat([plain[0][:PROOF_CHUNK], plain[0][-PROOF_KEPT:], plain[1]]).float()
+    expected = torch.cat([plain[0][:PROOF_CHUNK], plain[0][-PROOF_KEPT:], plain[1]])
+    return relative_error(torch.cat(paged), expected)
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """Distance of logits [rows, vocabulary] from others, relative to the spread of those."""
+    expected = expected.float()
     spread = (expected - expected.mean(dim=-1, keepdim=True)).norm()
-    return float((torch.cat(paged).float() - expected).norm() / spread)
+    return float((found.float() - expected).norm() / spread)
 
 
 @torch.inference_mode()

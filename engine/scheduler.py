@@ -166,17 +166,17 @@ class Scheduler:
         the table's length one sequence may draft."""
         self._admit()
         decoding = self._queues.decoding
-        draft_len = min(table.draft_len(len(decoding)), self._max_draft_len) if decoding else 0
+        rung = table.rung(len(decoding)) if decoding else None
+        lengths = self._capped(table.lengths_of(rung))
+        draft_len = lengths.longest
         probed = self._probed(decoding, draft_len) if decoding and further else None
         probed_slice = None
-        lengths = self._capped(table.lengths(len(decoding)) if draft_len else Lengths(0, 0))
-        rung = table.rung(len(decoding)) if draft_len else None
         all_decode = len(decoding) == self.num_running
         slices: list[SeqSlice] = []
         block_size = self._pool.block_size
         for seq in decoding[: self._max_step_tokens]:
             own = lengths
-            if rung is not None and table.budget is not None:
+            if draft_len and rung is not None and table.budget is not None:
                 own = self._own(seq, table.budget, rung)
             usual = own
             # One whose drafts fare ill has its answer; the next step asks another.
@@ -278,7 +278,7 @@ class Scheduler:
         self, plan: StepPlan, drafts: ReadOnly[Draft], result: StepResult
     ) -> list[TokenDelta]:
         """Book a step. A rejected draft is forgotten by not counting it; its KV is overwritten."""
-        notes_drafts = plan.draft_len > 0 or plan.probed is not None
+        notes_drafts = plan.asks_for_drafts
         booked = [
             self._book(self._queues[part.request_id], part, draft, outcome, notes_drafts)
             for part, draft, outcome in zip(plan.slices, drafts, result.slices, strict=True)

@@ -62,6 +62,14 @@ class Acceptance:
     by_source: tuple[Source, Source] | None = None
     """Modelled and looked up drafts; None where all are of one kind."""
 
+    @property
+    def sources(self) -> tuple[Source, Source]:
+        """The same, always: where all are of one kind there are none of the other, which would
+        fare alike."""
+        if self.by_source is not None:
+            return self.by_source
+        return Source(self.has_draft, self.survival), Source(0.0, self.survival)
+
     def accepted(self, draft_len: int) -> float:
         """l(s): tokens kept in a round on average, rounds without a draft included."""
         return self.has_draft * sum(self.survival[:draft_len])

@@ -104,9 +104,9 @@ def _acceptance(acceptance: Acceptance, max_draft_len: int) -> str:
     # The prior is all there is when nothing has been drafted yet.
     source = f"from {rounds}" if acceptance.rounds >= 0.5 else "assumed, nothing drafted yet"
     found = f"acceptance by position {told(acceptance.survival)}{drafts} {source}"
-    if acceptance.by_source is None or not acceptance.by_source[1].has_draft:
+    modelled, looked_up = acceptance.sources
+    if not looked_up.has_draft:
         return found
-    modelled, looked_up = acceptance.by_source
     return (
         f"{found}: {told(modelled.survival)} in the {modelled.has_draft:.0%} that a model drafts, "
         f"{told(looked_up.survival)} in the {looked_up.has_draft:.0%} looked up"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.acceptance import Acceptance, AcceptanceTracker
-from policy.cost import Calibration, CostModel
+from policy.cost import Calibration
 from policy.cost_tracker import CostTracker
-from policy.explain import Evaluate, explain, why
-from policy.optimize import Choice, Decision, best, decide, evaluate, rungs_of
+from policy.explain import explain, why
+from policy.optimize import Choice, Decision, Rounds, decide, evaluate, rungs_of
 from policy.quoting import shown
 from policy.stats import StatsWindow, batch_bucket
 from policy.table import Budget, Lengths, Share, SpeculationTable
@@ -104,7 +104,10 @@ class Learner:
             if not decision.changed:
                 reason = "the same lengths in fewer rungs"
             else:
-                evaluated = self._evaluate(cost, acceptance_of)
+
+                def evaluated(size: int, lengths: Lengths) -> Choice:
+                    return evaluate(cost, acceptance_of(size), size, lengths, self._context)
+
                 reason = f"{why(before, decision, evaluated)}; {_seen(pooled)}"
         elif table.budget is not None and _moved(table.budget, budget):
             reason = (
@@ -117,30 +120,24 @@ class Learner:
     def choices(self, batch_size: int) -> tuple[list[Choice], Acceptance] | None:
         """What each length gives at a batch size, of all drafts alike; None where nothing was
         measured yet."""
-        if self._cost is None:
-            return None
-        cost, acceptance_of = self._cost.model(), self._acceptances()
-        evaluated = self._evaluate(cost, acceptance_of)
-        lengths = range(self._max_draft_len + 1)
-        return [evaluated(batch_size, Lengths(s, s)) for s in lengths], acceptance_of(batch_size)
+        rounds = self._rounds(batch_size)
+        return None if rounds is None else (rounds.alike(), rounds.acceptance)
 
     def explain(self, batch_size: int, table: SpeculationTable) -> str:
         """In words and numbers why the table has its lengths there."""
-        if self._cost is None:
+        rounds = self._rounds(batch_size)
+        if rounds is None:
             length = min(table.draft_len(batch_size), self._max_draft_len)
             return f"at batch {batch_size} length {length}: no cost was measured yet"
-        found = self.choices(batch_size)
-        assert found is not None
-        alike, acceptance = found
-        cost = self._cost.model()
         held = Lengths(*(min(s, self._max_draft_len) for s in table.lengths(batch_size)))
-        in_force = evaluate(cost, acceptance, batch_size, held, self._context)
-        most = best(cost, acceptance, batch_size, self._max_draft_len, self._context)
-        return explain(in_force, most, alike, acceptance)
+        return explain(rounds.choice(held), rounds.best(), rounds.alike(), rounds.acceptance)
 
-    def _evaluate(self, cost: CostModel, acceptance_of: Callable[[int], Acceptance]) -> Evaluate:
-        return lambda size, lengths: evaluate(
-            cost, acceptance_of(size), size, lengths, self._context
+    def _rounds(self, batch_size: int) -> Rounds | None:
+        if self._cost is None:
+            return None
+        acceptance = self._acceptance.estimate(batch_size)
+        return Rounds(
+            self._cost.model(), acceptance, batch_size, self._max_draft_len, self._context
         )
 
     def _acceptances(self) -> Callable[[int], Acceptance]:
@@ -189,12 +186,7 @@ class Learner:
 
 
 def _budget(rungs: Sequence[tuple[int, int]], decision: Decision, acceptance: Acceptance) -> Budget:
-    sources = acceptance.by_source
-    rates = (
-        [acceptance.mean_conditional] * 2
-        if sources is None
-        else [source.mean_conditional for source in sources]
-    )
+    rates = [source.mean_conditional for source in acceptance.sources]
     choices = [decision.choices[largest - 1] for largest, _ in rungs]
     modelled, looked_up = (
         _share(

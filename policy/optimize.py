@@ -71,14 +71,7 @@ def evaluate(
     `acceptance.has_draft`."""
     if isinstance(lengths, int):
         lengths = Lengths(lengths, lengths)
-    return _Rounds(cost, acceptance, batch_size, lengths.longest, context).choice(lengths)
-
-
-def best(
-    cost: CostModel, acceptance: Acceptance, batch_size: int, max_len: int, context: float
-) -> Choice:
-    """The lengths that give most; of equals the shortest."""
-    return _Rounds(cost, acceptance, batch_size, max_len, context).best()
+    return Rounds(cost, acceptance, batch_size, lengths.longest, context).choice(lengths)
 
 
 def decide(
@@ -100,7 +93,7 @@ def decide(
     """
     choices, changed = [], []
     for batch_size in range(1, max_batch + 1):
-        rounds = _Rounds(cost, acceptance_of(batch_size), batch_size, max_len, context)
+        rounds = Rounds(cost, acceptance_of(batch_size), batch_size, max_len, context)
         choice = rounds.thrifty()
         if previous is not None:
             before = previous(batch_size)
@@ -127,8 +120,8 @@ def rungs_of(decision: Decision) -> tuple[tuple[int, int], ...]:
     return tuple((choice.batch_size, choice.draft_len) for choice in rungs)
 
 
-class _Rounds:
-    """What rounds of one batch size give and take, by length."""
+class Rounds:
+    """What rounds of one batch size give and take, by length, up to `max_len`."""
 
     def __init__(
         self,
@@ -144,8 +137,9 @@ class _Rounds:
         self._lengths = range(max_len + 1)
         self._drafting = [of_round.draft(s) for s in self._lengths]
         self._seconds = _target_seconds(of_round, acceptance.has_draft, max_len)
-        sources = acceptance.by_source
-        if sources is None or not sources[1].has_draft or not acceptance.has_draft:
+        self.acceptance = acceptance
+        sources = acceptance.sources
+        if not sources[1].has_draft or not acceptance.has_draft:
             # Of one kind: the other's length is the same, and matters as little.
             self._shares = (1.0, 0.0)
             kept = _kept(acceptance.has_draft, acceptance.survival, max_len)
@@ -176,9 +170,13 @@ class _Rounds:
         )
         return Choice(self._batch_size, lengths, tokens, seconds, rate, pays)
 
+    def alike(self) -> list[Choice]:
+        """Entry s: s tokens, whoever makes the draft."""
+        return [self.choice(Lengths(s, s)) for s in self._lengths]
+
     def best(self) -> Choice:
-        alike = [self.choice(Lengths(s, s)) for s in self._lengths]
-        found = max(alike, key=lambda choice: (choice.tokens_per_second, -choice.draft_len))
+        """The lengths that give most; of equals the shortest."""
+        found = max(self.alike(), key=lambda choice: (choice.tokens_per_second, -choice.draft_len))
         if not self._shares[1]:
             return found
         # Dinkelbach's way to the best ratio of sums (Dinkelbach 1967, On nonlinear fractional

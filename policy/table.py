@@ -125,7 +125,10 @@ class SpeculationTable:
 
     def lengths(self, batch_size: int) -> Lengths:
         """Draft lengths by source: alike where there is no budget."""
-        rung = self.rung(batch_size)
+        return self.lengths_of(self.rung(batch_size))
+
+    def lengths_of(self, rung: int | None) -> Lengths:
+        """The same of a rung, or of what lies above the last (None)."""
         if rung is None:
             return Lengths(0, 0)
         if self.budget is None:

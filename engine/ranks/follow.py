@@ -11,7 +11,7 @@ import sys
 import torch
 
 from engine.config import EngineConfig
-from engine.errors import PacelineError
+from engine.errors import in_one_line
 from engine.ranks import group
 from engine.ranks.shard import load_shard
 from engine.ranks.spec import RankSpec
@@ -26,17 +26,9 @@ def follow(spec: RankSpec, config: EngineConfig) -> None:
         try:
             _follow(spec, config, uplink)
         except BaseException as error:
-            uplink.failed(told(error))
+            uplink.failed(in_one_line(error))
             raise
     group.leave()
-
-
-def told(error: BaseException) -> str:
-    """In one line; our own errors speak for themselves."""
-    text = " ".join(str(error).split())
-    if isinstance(error, PacelineError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _follow(spec: RankSpec, config: EngineConfig, uplink: Uplink) -> None:
@@ -69,7 +61,7 @@ def main() -> None:
     try:
         follow(spec, config)
     except BaseException as error:
-        print(f"rank {spec.rank}: {told(error)}", file=sys.stderr, flush=True)
+        print(f"rank {spec.rank}: {in_one_line(error)}", file=sys.stderr, flush=True)
         os._exit(1)  # threads of a broken group would keep the process
     os._exit(0)
 

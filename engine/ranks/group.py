@@ -56,18 +56,15 @@ def join(spec: RankSpec, device: torch.device, store: TCPStore | None = None) ->
     )
     if device.type == "cuda":
         torch.cuda.set_device(int(local))
+    backend = "gloo" if device.type == "cpu" else "nccl"
     dist.init_process_group(
-        "gloo" if device.type == "cpu" else "nccl",
+        backend,
         store=store,
         rank=spec.rank,
         world_size=spec.size,
         timeout=timedelta(seconds=COLLECTIVE_S),
     )
-    _deepspeed().init_distributed(
-        dist_backend="gloo" if device.type == "cpu" else "nccl",
-        auto_mpi_discovery=False,
-        verbose=False,
-    )
+    _deepspeed().init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
 
 
 def least(value: int) -> int:

@@ -50,8 +50,7 @@ class Hub:
         self._secret = secrets.token_hex(16)
         self._host = host
         self._listener = socket.create_server((host, 0))
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition()
         self._ranks = {rank: _Rank() for rank in range(1, size)}
         self._failure: str | None = None
         self._busy_since_s: float | None = None
@@ -154,13 +153,12 @@ class Hub:
             state = self._ranks[rank]
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        if state.connection is not None:
-            return None
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._changed:
+            if state.connection is not None:
+                return None
             state.connection, state.pid, state.heard_at_s = connection, pid, time.monotonic()
-            self._changed.notify_all()
         return int(rank)
 
     def missing(self) -> list[int]:

@@ -73,15 +73,18 @@ def lead(config: EngineConfig, ranks: Ranks, host: str, report: Callable[[str], 
 def _await(hub: Hub, ranks: Ranks) -> None:
     """Until all ranks have connected."""
     give_up_s = time.monotonic() + CONNECT_S
-    while hub.missing():
-        if hub.failure is None:
-            for rank, why in ranks.ended().items():
-                hub.fail(rank, f"failed in start-up: {why}")
-            if time.monotonic() > give_up_s:
-                hub.fail(hub.missing()[0], f"did not start within {CONNECT_S:.0f} s")
+    while missing := hub.missing():
+        _note_ended(hub, ranks)
+        if time.monotonic() > give_up_s:
+            hub.fail(missing[0], f"did not start within {CONNECT_S:.0f} s")
         if hub.failure is not None:
             raise RankFailed(hub.failure)
         time.sleep(_POLL_S)
+
+
+def _note_ended(hub: Hub, ranks: Ranks) -> None:
+    for rank, why in ranks.ended().items():
+        hub.fail(rank, f"failed in start-up: {why}")
 
 
 def _unless_one_fails(hub: Hub, ranks: Ranks, load: Callable[[], LoadedModel]) -> LoadedModel:
@@ -97,8 +100,7 @@ def _unless_one_fails(hub: Hub, ranks: Ranks, load: Callable[[], LoadedModel]) -
 
     threading.Thread(target=run, name="rank-0-load", daemon=True).start()
     while hub.failure is None and not result.done():
-        for rank, why in ranks.ended().items():
-            hub.fail(rank, f"failed in start-up: {why}")
+        _note_ended(hub, ranks)
         wait([result], timeout=_POLL_S)
     if hub.failure is None and result.exception() is not None and hub.cause() is None:
         return result.result()  # which raises: the fault is rank 0's own

@@ -21,7 +21,7 @@ from engine.interface import attending_with
 from engine.kernels.gathered import GatheredBatch
 from engine.loaded import LoadedModel
 from engine.model import DTYPES, load_model
-from engine.probe import largest_error, probe
+from engine.probe import largest_error, probe, relative_error
 from engine.ranks.group import shard_in_place
 from engine.runner import EagerForward
 from engine.sampling import choose
@@ -84,8 +84,7 @@ def sharded(model: nn.Module, size: int, dtype: torch.dtype, device: torch.devic
             f"DeepSpeed can't shard it over {size} ranks ({type(failed).__name__}: "
             f"{first_line(failed)})",
         ) from failed
-    spread = (whole - whole.mean(dim=-1, keepdim=True)).norm()
-    error = float((found - whole).norm() / spread)
+    error = relative_error(found, whole)
     if not error <= largest_error(dtype):
         raise cannot_be_served(
             kind, f"sharded over {size} ranks its logits differ by {error:.2g} of their spread"
@@ -100,7 +99,7 @@ def _logits(model: nn.Module, device: torch.device) -> Tensor:
     with attending_with(model, "eager"):
         output: Any = model(input_ids=torch.tensor([tokens], device=device), use_cache=False)
     logits: Tensor = output.logits[0]
-    return logits.float()
+    return logits
 
 
 def _twin(config: Any, trust_remote_code: bool) -> nn.Module | None:

@@ -5,8 +5,8 @@
     tokens   of all parts, one behind the other
     blocks   likewise
 
-All are little-endian 32-bit integers. What a block's slots hold need not be told: each rank has
-computed it for its own heads.
+All are 32-bit integers in the byte order of the machines, which are alike. What a block's slots
+hold need not be told: each rank has computed it for its own heads.
 """
 
 from array import array

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policy.acceptance import Acceptance, Source
 from policy.cost import CostModel
-from policy.optimize import THRIFT, Choice, Decision, best, decide, evaluate, rungs_of
+from policy.optimize import THRIFT, Choice, Decision, Rounds, decide, evaluate, rungs_of
 from policy.table import Lengths, SpeculationTable
 from tests.policy.grids import CONTEXT, convex, drafting, grid
 
@@ -84,7 +84,7 @@ def test_brute_force_agrees(
     for choice in decided(cost, acceptance).choices:
         size = choice.batch_size
         rates = [brute_force(cost, chance, has_draft, size, s) for s in range(MAX_LEN + 1)]
-        found = best(cost, acceptance, size, MAX_LEN, CONTEXT)
+        found = Rounds(cost, acceptance, size, MAX_LEN, CONTEXT).best()
         assert rates[found.draft_len] >= max(rates) * (1 - 1e-9)
         nearly = [s for s, rate in enumerate(rates) if rate >= max(rates) / (1 + THRIFT)]
         assert choice.draft_len == nearly[0], "the shortest of those as good"
@@ -110,7 +110,7 @@ def test_zero_is_chosen_where_drafts_do_not_pay() -> None:
 def test_of_equals_the_shortest() -> None:
     """Each draft token is as likely as it is dear."""
     cost = CostModel(grid(lambda b, s: 0.5 ** (1 - s) if s < 2 else 9.0, lambda b, s: 0.0))
-    assert best(cost, kept(1.0), 1, MAX_LEN, CONTEXT).draft_len == 0
+    assert Rounds(cost, kept(1.0), 1, MAX_LEN, CONTEXT).best().draft_len == 0
 
 
 @pytest.mark.parametrize("chance", [0.4, 0.6, 0.8, 0.95])
@@ -167,7 +167,7 @@ def test_gains_above_the_minimum_change_the_length_where_they_are() -> None:
 def test_what_is_kept_is_nearly_the_best(chance: float, before: list[int]) -> None:
     cost, acceptance = CostModel(grid()), kept(chance)
     for choice in decided(cost, acceptance, lambda size: alike(before[size - 1])).choices:
-        ideal = best(cost, acceptance, choice.batch_size, MAX_LEN, CONTEXT)
+        ideal = Rounds(cost, acceptance, choice.batch_size, MAX_LEN, CONTEXT).best()
         if choice.draft_len == before[choice.batch_size - 1]:
             assert ideal.tokens_per_second <= 1.03 * choice.tokens_per_second
         else:
@@ -207,7 +207,7 @@ def test_two_lengths_are_the_best_of_all_pairs(
     cost = CostModel(grid(lambda b, s: 0.005 + next(seconds), lambda b, s: draft * s))
     acceptance = mixed(modelled, looked_up, share)
     for size in (1, 3, 8):
-        found = best(cost, acceptance, size, MAX_LEN, CONTEXT)
+        found = Rounds(cost, acceptance, size, MAX_LEN, CONTEXT).best()
         rates = [
             evaluate(cost, acceptance, size, Lengths(a, b), CONTEXT).tokens_per_second
             for a in range(MAX_LEN + 1)
