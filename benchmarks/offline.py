@@ -24,7 +24,7 @@ from deployments.models.store import resolve_model
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig
 from engine.core import Engine
-from engine.kernels.linear import computes_in_float32
+from engine.kernels.linear import has_bfloat16
 from engine.model import DTYPES, load_tokenizer
 from engine.request import Request, SamplingParams
 from policy.stats import StatsWindow
@@ -53,7 +53,7 @@ def main() -> None:
     engine = build_engine(config, SpeculationTable(0, ()))
     settle()
     dtype = DTYPES[config.dtype]
-    if computes_in_float32(dtype, torch.device("cpu")):
+    if not has_bfloat16(torch.device("cpu")):
         dtype = torch.float32  # faster for transformers too
     peer = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     peer.generation_config.eos_token_id = None  # both go on to NEW_TOKENS

@@ -13,9 +13,9 @@ from engine.errors import ConfigError
 from engine.kernels import choice
 from engine.kernels.compiled import compiled_forward
 from engine.kernels.gathered import GatheredBatch
-from engine.kernels.linear import computes_in_float32
+from engine.kernels.linear import is_packed
 from engine.kernels.native import CannotBuild, NativeBatch, load
-from engine.kernels.panels import PanelProduct
+from engine.kernels.panels import PanelProduct, rounds_rows
 from engine.kernels.products import product_of
 from engine.kv_cache import KVCache, LayerShape
 from engine.model import DTYPES, load_model
@@ -55,7 +55,7 @@ class LoadedModel:
         Raises ConfigError for a model that can't be loaded or served.
         """
         dtype = DTYPES[dtype_name]
-        packed = computes_in_float32(dtype, device)
+        packed = is_packed(device)
         has_operators = (
             packed and compile_folder is not None and _load_operators(compile_folder, report)
         )
@@ -70,12 +70,13 @@ class LoadedModel:
         )
         kv_dtype = torch.float32 if packed else dtype
         report(f"checking attention of {folder.name}")
-        layers = probe(model, kv_dtype, device)
+        computing = dtype if has_operators and rounds_rows(dtype) else kv_dtype
+        layers = probe(model, kv_dtype, device, computing)
         forward: Forward = EagerForward(model)
         if not has_operators:
             return cls(model, layers, kv_dtype, device, forward, GatheredBatch.build, choose)
         assert compile_folder is not None
-        forward = _fastest(model, layers, device, compile_folder, report)
+        forward = _fastest(model, layers, computing, compile_folder, report)
         return cls(model, layers, kv_dtype, device, forward, NativeBatch.build, choice.choose)
 
     def runner(self, cache: KVCache) -> ModelRunner:
@@ -94,15 +95,17 @@ def _load_operators(folder: Path, report: Callable[[str], None]) -> bool:
 def _fastest(
     model: nn.Module,
     layers: list[LayerShape],
-    device: torch.device,
+    computing: torch.dtype,
     folder: Path,
     report: Callable[[str], None],
 ) -> Forward:
     """The compiled forward where there is one and it proves right, else the model's own."""
     for forward in (compiled_forward(model, folder, report), EagerForward(model)):
         if forward is not None:
-            error = paged_error(forward, model, layers, torch.float32, device, NativeBatch.build)
-            if error <= largest_error(torch.float32):
+            error = paged_error(
+                forward, model, layers, torch.float32, torch.device("cpu"), NativeBatch.build
+            )
+            if error <= largest_error(computing):
                 return forward
             logger.warning("a compiled forward is off by %.2g and is not used", error)
     raise ConfigError("the compiled operators compute wrongly here; set engine.compile to false")

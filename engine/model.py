@@ -58,9 +58,8 @@ def load_model(
 ) -> nn.Module:
     """The causal language model in `folder`, in eval mode, on `device`.
 
-    Where float32 arithmetic serves `dtype`, `product_of` packs its linear layers, unless `pack` is
-    False. `vocabulary`:
-    the tokens whose logits are wanted, in ascending order; None for all.
+    On a CPU `product_of` packs its linear layers, unless `pack` is False. `vocabulary`: the tokens
+    whose logits are wanted, in ascending order; None for all.
 
     Raises ConfigError, in one line, when the folder holds none that can be loaded.
     """
@@ -89,7 +88,7 @@ def load_model(
         except ConfigError as error:
             raise ConfigError(f"model {folder}: {error}") from None
     model = model.to(device).eval().requires_grad_(False)
-    if pack and linear.computes_in_float32(dtype, device):
+    if pack and linear.is_packed(device):
         linear.pack(model, product_of)
     return model  # type: ignore[no-any-return]
 

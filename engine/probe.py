@@ -32,9 +32,18 @@ and 1e-2 in bf16; a lost state or a missing window is of the order of 1."""
 LARGEST_ERROR_ROUNDED = 0.15
 
 
-def probe(model: nn.Module, cache_dtype: torch.dtype, device: torch.device) -> list[LayerShape]:
-    """What each attention layer stores for a token. Raises ConfigError for a model that can't be
-    served through the pool, or not up to its context limit."""
+def probe(
+    model: nn.Module,
+    cache_dtype: torch.dtype,
+    device: torch.device,
+    computing: torch.dtype | None = None,
+) -> list[LayerShape]:
+    """What each attention layer stores for a token. `computing`: the narrowest dtype that anything
+    is rounded to, `cache_dtype` if it is None.
+
+    Raises ConfigError for a model that can't be served through the pool, or not up to its context
+    limit.
+    """
     model_type = text_config(model).model_type
     try:
         shapes = attention_layers(model, device)
@@ -46,7 +55,7 @@ def probe(model: nn.Module, cache_dtype: torch.dtype, device: torch.device) -> l
         raise cannot_be_served(
             model_type, f"{type(failed).__name__}: {first_line(failed)}"
         ) from failed
-    if not error <= largest_error(cache_dtype):  # NaN is an error too
+    if not error <= largest_error(computing or cache_dtype):  # NaN is an error too
         raise cannot_be_served(
             model_type,
             f"through the block pool its logits differ from its own by {error:.2g} of their spread",

@@ -228,7 +228,8 @@ class Rounds:
 
 def _kept(has_draft: float, survival: Sequence[float], max_len: int) -> list[float]:
     """Entry s: tokens kept of drafts of s tokens, in a round."""
-    return [has_draft * kept for kept in accumulate(survival[:max_len], initial=0.0)]
+    unknown = [0.0] * (max_len - len(survival))
+    return [has_draft * k for k in accumulate([*survival[:max_len], *unknown], initial=0.0)]
 
 
 def _target_seconds(of_round: RoundCost, has_draft: float, max_len: int) -> list[float]:

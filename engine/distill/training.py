@@ -18,7 +18,7 @@ from engine.distill.cut import trained_parameters
 from engine.distill.samples import Sample
 from engine.errors import ConfigError
 from engine.files import replacing
-from engine.kernels.linear import computes_in_float32
+from engine.kernels.linear import has_bfloat16
 
 _WARM_UP = 0.03
 """Share of the training in which the rate of learning rises."""
@@ -201,11 +201,7 @@ class Trainer:
 def label_logits(draft: PreTrainedModel, batch: Batch) -> Tensor:
     """float32 [labelled, kept vocabulary]."""
     device = draft.device
-    narrow = (
-        nullcontext()
-        if computes_in_float32(torch.bfloat16, device)
-        else torch.autocast(device.type, torch.bfloat16)
-    )
+    narrow = torch.autocast(device.type, torch.bfloat16) if has_bfloat16(device) else nullcontext()
     with narrow:
         logits: Tensor = draft(
             input_ids=batch.token_ids.to(device),

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "choice.h"
+#include "pairs.h"
 #include "product.h"
 
 namespace {
@@ -42,6 +43,12 @@ void begin(const std::vector<at::Tensor>& keys, const std::vector<at::Tensor>& v
 
 void end() { current = Forward{}; }
 
+#ifdef __AVX512BF16__
+bool has_pairs() { return true; }
+#else
+bool has_pairs() { return false; }
+#endif
+
 // float32 [rows, out] from x [rows, in] and what `panels.py` made of the weight.
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& panels,
                     const std::optional<at::Tensor>& bias, int64_t out_features, int64_t format) {
@@ -54,6 +61,15 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& panels,
                               static_cast<const char*>(panels.const_data_ptr()),
                               bias ? bias->const_data_ptr<float>() : nullptr,
                               y.mutable_data_ptr<float>()};
+#ifdef __AVX512BF16__
+  if (format == 3) {
+    const auto in_pairs = pairs::rounded(all);
+    at::parallel_for(0, panels.size(0), 1, [&](int64_t from, int64_t to) {
+      pairs::multiply(all, in_pairs.data(), from, to);
+    });
+    return y;
+  }
+#endif
   at::parallel_for(0, panels.size(0), 1, [&](int64_t from, int64_t to) {
     if (format == 0) product::multiply<product::Single>(all, from, to);
     if (format == 1) product::multiply<product::Brain>(all, from, to);
@@ -338,6 +354,7 @@ TORCH_LIBRARY_FRAGMENT(paceline, m) {
       begin);
   m.def("end() -> ()", end);
   m.def("choose(Tensor[] rows, Tensor parameters, Tensor keys) -> int[]");
+  m.def("has_pairs() -> bool", has_pairs);
   m.def("multiply(Tensor x, Tensor panels, Tensor? bias, int out_features, int format) -> Tensor");
   m.def(
       "attend(Tensor query, Tensor key, Tensor value, int layer, float scale, int? window, "

@@ -68,16 +68,17 @@ class NarrowEmbedding(nn.Embedding):
         return super().forward(token_ids).float()
 
 
-def computes_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether weights of `dtype` are served by float32 arithmetic and packed: in float32 itself,
-    and on CPUs that have no arithmetic of the dtype."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    if dtype == torch.bfloat16:
-        return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    if dtype == torch.float16:
-        return not torch.ops.mkldnn._is_mkldnn_fp16_supported()
-    return dtype == torch.float32
+def is_packed(device: torch.device) -> bool:
+    """Whether models there have their linear layers packed, and compute all else in float32: on
+    CPUs, those with arithmetic of the weights' dtype included, as `nn.Linear` lays each weight out
+    anew at every call."""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return device.type == "cpu" and available
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether there is arithmetic of bfloat16, and it is no slower than that of float32."""
+    return device.type != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def pack(model: nn.Module, product_of: ProductOf = product_of) -> None:

@@ -101,36 +101,30 @@ void tiles(const Operands& all, int64_t from, int64_t to) {
   for (; panel < to; ++panel) tile<Weights, kRows, 1>(all, all.x, 0, panel);
 }
 
-// Calls f with a constant of `rows`, which are one tile's.
-template <typename F>
+// Calls f with a constant of `rows`, which are one tile's, from 1 to kMost.
+template <int kMost, typename F>
 void with_constant(int64_t rows, F f) {
-  switch (rows) {
-    case 1: return f(std::integral_constant<int, 1>{});
-    case 2: return f(std::integral_constant<int, 2>{});
-    case 3: return f(std::integral_constant<int, 3>{});
-    case 4: return f(std::integral_constant<int, 4>{});
-    case 5: return f(std::integral_constant<int, 5>{});
-    case 6: return f(std::integral_constant<int, 6>{});
+  if constexpr (kMost > 0) {
+    if (rows == kMost) return f(std::integral_constant<int, kMost>{});
+    with_constant<kMost - 1>(rows, f);
   }
 }
 
 // Calls f with the first row of each tile of rows [first, end) and its height, a constant. The last
 // two tiles share what is left: a low one costs as much as one twice as high.
-template <typename F>
+template <int kMost, typename F>
 void by_tile(int64_t first, int64_t end, F f) {
   for (int64_t row = first; row < end;) {
     const int64_t left = end - row;
-    const int64_t height = left >= 2 * kMostRows ? kMostRows
-                           : left > kMostRows    ? (left + 1) / 2
-                                                 : left;
-    with_constant(height, [&](auto rows) { f(row, rows); });
+    const int64_t height = left >= 2 * kMost ? kMost : left > kMost ? (left + 1) / 2 : left;
+    with_constant<kMost>(height, [&](auto rows) { f(row, rows); });
     row += height;
   }
 }
 
 template <typename Weights, bool kPacked>
 void multiply_some(const Operands& all, const float* x, int64_t first, int64_t end, int64_t panel) {
-  by_tile(first, end, [&](int64_t row, auto rows) {
+  by_tile<kMostRows>(first, end, [&](int64_t row, auto rows) {
     tile<Weights, rows.value, 1, kPacked>(all, x + (row - first) * all.in, row, panel);
   });
 }
@@ -139,7 +133,7 @@ void multiply_some(const Operands& all, const float* x, int64_t first, int64_t e
 template <typename Weights>
 void multiply(const Operands& all, int64_t from, int64_t to) {
   if (all.rows <= kMostRows)
-    return with_constant(all.rows, [&](auto rows) { tiles<Weights, rows.value>(all, from, to); });
+    return with_constant<kMostRows>(all.rows, [&](auto rows) { tiles<Weights, rows.value>(all, from, to); });
   std::vector<float> packed;
   for (int64_t first = 0; first < all.rows; first += kRowsAtOnce) {
     const int64_t end = std::min(first + kRowsAtOnce, all.rows);
@@ -150,7 +144,7 @@ void multiply(const Operands& all, int64_t from, int64_t to) {
       continue;
     }
     packed.resize((end - first) * all.in);
-    by_tile(0, end - first, [&](int64_t row, auto rows) {
+    by_tile<kMostRows>(0, end - first, [&](int64_t row, auto rows) {
       for (int64_t k = 0; k < all.in; ++k)
         for (int64_t r = 0; r < rows.value; ++r)
           packed[row * all.in + k * rows.value + r] = x[(row + r) * all.in + k];

@@ -4,6 +4,7 @@ DeepSpeed has one tensor parallel group in a process and no way to make it anew.
 """
 
 import os
+import socket
 from contextlib import redirect_stdout
 from datetime import timedelta
 from io import StringIO
@@ -24,9 +25,17 @@ step, a rank that hangs is killed long before (`hub.py`)."""
 
 
 def make_store(host: str, size: int) -> TCPStore:
-    """Rank 0's: the others find each other by it. On a free port."""
+    """Rank 0's: the others find each other by it. Listens on `host` alone, on a free port."""
+    listener = socket.create_server((host, 0))
+    port = listener.getsockname()[1]
     return TCPStore(
-        host, 0, size, is_master=True, timeout=timedelta(seconds=START_S), wait_for_workers=False
+        host,
+        port,
+        size,
+        is_master=True,
+        timeout=timedelta(seconds=START_S),
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),  # torch's own would listen on all interfaces
     )
 
 

@@ -28,6 +28,7 @@ from engine.sampling import choose
 
 TWIN_LAYERS = 2
 TWIN_VOCAB = 128
+_HOST = torch.device("cpu")
 _TEXT = 9
 """Tokens of the text that whole and sharded model are compared by."""
 
@@ -49,7 +50,9 @@ def load_shard(
     report("checking that the model can be sharded")
     require_shardable(folder, size, device, trust_remote_code=trust_remote_code)
     report(f"loading {folder.name}")
-    model = load_model(folder, dtype, device, pack=False, trust_remote_code=trust_remote_code)
+    # In the host's memory, where weights of their own dtype are pages of the file: no device is to
+    # hold the whole.
+    model = load_model(folder, dtype, _HOST, pack=False, trust_remote_code=trust_remote_code)
     report(f"sharding {folder.name}")
     model = sharded(model, size, dtype, device)
     report(f"checking attention of {folder.name}")
@@ -66,17 +69,17 @@ def require_shardable(
     twin can be made of is asked once it is loaded."""
     twin = _twin(read_config(folder, trust_remote_code=trust_remote_code), trust_remote_code)
     if twin is not None:
-        sharded(twin.to(device), size, torch.float32, device)
+        sharded(twin, size, torch.float32, device)
 
 
 def sharded(model: nn.Module, size: int, dtype: torch.dtype, device: torch.device) -> nn.Module:
-    """The rank's part of `model`, which is used up. Raises ConfigError when it computes otherwise
-    than the whole."""
+    """The rank's part, on `device`, of a `model` in the host's memory, which is used up. Raises
+    ConfigError when it computes otherwise than the whole."""
     config: Any = model.config
     kind = config.get_text_config().model_type
-    whole = _logits(model, device)
+    whole = _logits(model, _HOST)
     try:
-        part: nn.Module = shard_in_place(model, size, dtype)
+        part: nn.Module = shard_in_place(model, size, dtype).to(device)
         found = _logits(part, device)
     except Exception as failed:
         raise cannot_be_served(
@@ -99,7 +102,7 @@ def _logits(model: nn.Module, device: torch.device) -> Tensor:
     with attending_with(model, "eager"):
         output: Any = model(input_ids=torch.tensor([tokens], device=device), use_cache=False)
     logits: Tensor = output.logits[0]
-    return logits
+    return logits.to(_HOST)
 
 
 def _twin(config: Any, trust_remote_code: bool) -> nn.Module | None:
@@ -128,7 +131,7 @@ def _twin(config: Any, trust_remote_code: bool) -> nn.Module | None:
         return None
     twin.eval().requires_grad_(False)
     try:
-        _logits(twin, torch.device("cpu"))
+        _logits(twin, _HOST)
     except Exception:
         return None  # as it is, it computes nothing: what is wrong is said of the model itself
     return twin

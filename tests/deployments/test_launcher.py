@@ -70,7 +70,10 @@ def test_the_last_line_of_a_traceback_is_its_error() -> None:
     ("replicas", "refusal"),
     [
         ({"num_replicas": 2}, None),
-        ({"num_replicas": 3}, r"3 x 1 CPUs are reserved \(num_replicas, num_cpus\).* has 2"),
+        (
+            {"num_replicas": 3},
+            r"3 x 1 CPUs are reserved \(num_replicas, engine\.tp_size, num_cpus\).* has 2",
+        ),
         ({"num_gpus": 1.0}, r"1 x 1 GPUs are reserved .* has 0"),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_compiled_forward_is_the_model_s_own_with_whatever_weights(
     pairs = []
     for seed in (1, 2):
         model = load_model(
-            save(tmp_path / str(seed), family, seed), torch.bfloat16, CPU, product_of=PanelProduct
+            save(tmp_path / str(seed), family, seed), torch.float16, CPU, product_of=PanelProduct
         )
         shapes = probe(model, torch.float32, CPU)
         built = compiled_forward(model, compile_folder, told.append)
@@ -121,7 +121,13 @@ def test_a_compiled_engine_gives_the_same_texts_at_any_length(
     folder = save(tmp_path / "model", "llama", 3)
     engines = [
         build_engine(
-            EngineConfig(folder, DrafterConfig(min_ngram=1), num_blocks=64, compile_folder=place),
+            EngineConfig(
+                folder,
+                DrafterConfig(min_ngram=1),
+                dtype="float32",
+                num_blocks=64,
+                compile_folder=place,
+            ),
             SpeculationTable(0, ()),
         )
         for place in (None, compile_folder)

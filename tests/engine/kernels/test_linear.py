@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.kernels.linear import NarrowEmbedding, PackedLinear, computes_in_float32, pack
+from engine.kernels.linear import NarrowEmbedding, PackedLinear, is_packed, pack
 from engine.kernels.products import FloatProduct, HalfProduct, product_of
 
 CPU = torch.device("cpu")
@@ -101,7 +101,6 @@ def test_another_input_in_between_is_not_mistaken_for_the_shared_one() -> None:
         torch.testing.assert_close(block.k(x), k(x))
 
 
-def test_where_float32_arithmetic_is_used() -> None:
-    assert computes_in_float32(torch.float32, CPU)
-    assert computes_in_float32(torch.bfloat16, CPU) != torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    assert not computes_in_float32(torch.float32, torch.device("cuda"))
+def test_where_layers_are_packed() -> None:
+    assert is_packed(CPU)
+    assert not is_packed(torch.device("cuda"))
