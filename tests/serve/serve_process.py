@@ -37,14 +37,23 @@ class ServeProcess:
         return self.says(pattern) is not None or self.process.poll() is not None
 
     @classmethod
-    def start(cls, folder: Path, settings: dict[str, Any]) -> "ServeProcess":
+    def start(cls, folder: Path, settings: dict[str, Any], *options: str) -> "ServeProcess":
         """Start it with these settings, written to `folder`, on a free port."""
         config, log = folder / "app.yaml", folder / "log"
         config.write_text(yaml.safe_dump(settings))
         mark, port = uuid.uuid4().hex, free_port()
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-c", COMMAND, "serve", str(config), "--port", str(port)],
+                [
+                    sys.executable,
+                    "-c",
+                    COMMAND,
+                    "serve",
+                    str(config),
+                    "--port",
+                    str(port),
+                    *options,
+                ],
                 cwd=ROOT,
                 env={**os.environ, MARK: mark},
                 stdout=output,

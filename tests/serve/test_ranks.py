@@ -12,11 +12,10 @@ import httpx
 import openai
 import pytest
 
-from tests.serve.conftest import eventually
+from tests.serve.conftest import START_S, eventually
 from tests.serve.serve_process import ServeProcess
 from tests.serve.test_policy_live import MAX_TOKENS, PROMPTS
 
-START_S = 180.0
 RANK = "ray::RankActor"
 NUM_CLIENTS = 4
 
