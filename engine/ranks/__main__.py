@@ -24,6 +24,7 @@ class Options(argparse.Namespace):
     max_tokens: int
     draft_len: int
     num_threads: int
+    kv_cache_mb: int
 
 
 def main() -> None:
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--draft-len", type=int, default=0, help="looked up in the text")
     parser.add_argument("--num-threads", type=int, default=1, help="of each rank")
+    parser.add_argument("--kv-cache-mb", type=int, default=64, help="of each rank")
     options = parser.parse_args(namespace=Options())
     try:
         _answer(options)
@@ -51,6 +53,7 @@ def _answer(options: Options) -> None:
         dtype=options.dtype,
         device=options.device,
         num_threads=options.num_threads,
+        kv_cache_bytes=options.kv_cache_mb * 2**20,
         tp_size=options.tp_size,
     )
     tokenizer = load_tokenizer(options.model)

@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 nodes.add_node(num_cpus=1, object_store_memory=NODE_BYTES)
             yield nodes
         finally:
-            nodes.shutdown()
+            nodes.shutdown()  # type: ignore[no-untyped-call]
 
 
 def settings_for(tiny_settings: dict[str, Any], placement: str) -> dict[str, Any]:
