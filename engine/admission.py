@@ -35,7 +35,14 @@ class Bounds:
     """What may wait beyond those."""
 
     def check(
-        self, new: Load, *, num_running: int, waiting: Load, own: Load, tenant: str, retry_s: Callable[[], int]
+        self,
+        new: Load,
+        *,
+        num_running: int,
+        waiting: Load,
+        own: Load,
+        tenant: str,
+        retry_s: Callable[[], int],
     ) -> None:
         """Raises EngineFull, or OverShare where it is `tenant` that has too much waiting. `own` is
         its part of `waiting`; `retry_s` tells when to come again."""

@@ -137,9 +137,7 @@ class Engine:
 
     def _max_len(self, request: Request) -> int:
         """Tokens that it ends with, at most."""
-        return min(
-            len(request.prompt_token_ids) + request.sampling.max_tokens, self.max_model_len
-        )
+        return min(len(request.prompt_token_ids) + request.sampling.max_tokens, self.max_model_len)
 
     def _sequence(self, request: Request) -> Sequence:
         prompt, sampling = request.prompt_token_ids, request.sampling
