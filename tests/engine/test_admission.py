@@ -12,7 +12,9 @@ from tests.engine.quick import quick_engine
 BOUNDS = Bounds(in_flight=12, waiting=Load(10, 1000))
 
 
-def check(new: Load, waiting: Load, own: Load | None = None, tenant: str = "", running: int = 0):
+def check(
+    new: Load, waiting: Load, own: Load | None = None, tenant: str = "", running: int = 0
+) -> None:
     BOUNDS.check(
         new,
         num_running=running,

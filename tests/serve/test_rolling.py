@@ -31,7 +31,11 @@ class Deployed:
         application = build(self.arguments)
         deployment = application._bound_deployment.options(user_config=user_config)
         again = deployment.bind(*application._bound_deployment.init_args)
-        serve.run(again, name=APP_NAME, route_prefix="/", _blocking=False)
+        serve.run_many(
+            [serve.RunTarget(again, APP_NAME, "/")],
+            wait_for_ingress_deployment_creation=False,
+            wait_for_applications_running=False,
+        )
 
 
 @pytest.fixture
