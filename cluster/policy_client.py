@@ -71,6 +71,11 @@ class RayPolicyClient:
         """Publish a policy; returns the actor's description. Raises PolicyActorLost."""
         return await self._ask("set_policy", policy)
 
+    async def configure(self, policy: str | dict[str, Any]) -> None:
+        """Put a configured policy in force, if it was not the last one configured. Raises
+        PolicyActorLost."""
+        await self._ask("configure", policy)
+
     async def describe(self) -> dict[str, Any]:
         """Table, replicas and history. Raises PolicyActorLost."""
         return await self._ask("describe")

@@ -1,16 +1,19 @@
 """The HTTP surface of a replica: OpenAI's routes, its health, and the policy."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from deployments import api_errors
+from deployments.access import Access, tenant_of
+from deployments.api_keys import KeyRing
 from deployments.generation.job import Job
 from deployments.json_values import parse_object, show
 from deployments.openai.replies import ChatCompletion, Completion
@@ -65,10 +68,22 @@ def create_api(
     get_policy: Callable[[], PolicyPort],
     *,
     max_body_bytes: int = 2**20,
+    get_keys: Callable[[], KeyRing | None] = lambda: None,
+    cors_origins: Sequence[str] = (),
 ) -> FastAPI:
     """The application. The getters are called at each request: the replica is known only then."""
     app = FastAPI(title="Paceline", description="An OpenAI-compatible API.")
     api_errors.install(app, max_body_bytes)
+    app.add_middleware(Access, get_keys=get_keys)
+    if cors_origins:
+        # Outermost: a browser's preflight carries no key, and refusals must be readable too.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(cors_origins),
+            allow_methods=["GET", "POST", "PUT"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After"],
+        )
 
     @app.get("/v1/models")
     async def list_models() -> dict[str, Any]:
@@ -149,6 +164,7 @@ def _batch_size(value: str | None) -> int:
 
 
 async def _answer(request: Request, service: GenerationService, job: Job) -> Response:
+    job = job.of(tenant_of(request.scope))
     try:
         if not job.stream:
             whole = service.whole(job)

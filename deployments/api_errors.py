@@ -18,6 +18,7 @@ from engine.errors import (
     EngineDead,
     EngineFull,
     GrammarError,
+    OverShare,
     PacelineError,
     PromptTooLong,
     RequestError,
@@ -74,14 +75,23 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(400, message, code="invalid_value")
     if isinstance(error, GenerationFailed):
         return ApiError(500, message, kind="server_error", code="generation_failed")
+    if isinstance(error, OverShare):
+        return ApiError(
+            429,
+            message,
+            kind="rate_limit_error",
+            code="over_share",
+            headers={"Retry-After": str(error.retry_s)},
+        )
     if isinstance(error, PacelineError):
         codes = {EngineFull: "engine_full", EngineDead: "engine_dead"}
+        retry_s = error.retry_s if isinstance(error, EngineFull) else RETRY_AFTER_S
         return ApiError(
             503,
             message or "not available at the moment",
             kind="server_error",
             code=codes.get(type(error), "unavailable"),
-            headers={"Retry-After": str(RETRY_AFTER_S)},
+            headers={"Retry-After": str(retry_s)},
         )
     if isinstance(error, HTTPException):
         return ApiError(

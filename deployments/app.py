@@ -14,6 +14,7 @@ from deployments.replica import PacelineReplica
 from policy.actor import PolicyActor
 
 DEPLOYMENT_NAME: Final = "paceline"
+HEALTH_CHECK_PERIOD_S: Final = 2.0
 MAX_POLICY_CALLS: Final = 10_000
 """Calls that wait in the policy actor at once: one long poll per replica, and some reports."""
 
@@ -56,6 +57,8 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
         max_ongoing_requests=config.max_ongoing_requests,
         # The proxy refuses nobody: a full engine does, at once, in the API's own words.
         max_queued_requests=-1,
+        # With Serve's three failures in a row: a replica that stalls is replaced seconds later.
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
         graceful_shutdown_timeout_s=replicas.graceful_shutdown_timeout_s,
         max_constructor_retry_count=max_constructor_retries,
         **ranks,

@@ -26,7 +26,17 @@ CONTROL_SLOTS = 64
 those that the engine is about to refuse."""
 
 
-def _policy(value: object) -> PolicyChoice:
+def absolute_path(value: object) -> object:
+    """Raises ValueError for a path that would depend on where a process was started."""
+    if isinstance(value, str) and not value.startswith("/"):
+        raise ValueError(
+            f"must be an absolute path, as it is read where the replica runs, got {value!r}"
+        )
+    return value
+
+
+def read_policy(value: object) -> PolicyChoice:
+    """Raises ValueError."""
     return value if isinstance(value, PolicyChoice) else parse_choice(value)
 
 
@@ -68,6 +78,8 @@ class EngineSection(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     max_num_seqs: int = Field(32, ge=1, le=4096)
     max_num_waiting: int = Field(1024, ge=1)
+    max_waiting_tokens: int = Field(2**20, ge=1)
+    stall_s: float = Field(10.0, gt=0)
     max_step_tokens: int = Field(512, ge=1)
     max_model_len: int | None = Field(None, ge=2)
     max_draft_len: int = Field(8, ge=0, le=16)
@@ -83,6 +95,14 @@ class ServerSection(Section):
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=1, le=65535)
     max_body_bytes: int = Field(2**20, ge=1024)
+    api_keys_file: Annotated[str, BeforeValidator(absolute_path)] | None = None
+    cors_origins: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+
+
+class LimitsSection(Section):
+    max_prompt_tokens: int | None = Field(None, ge=1)
+    max_n: int | None = Field(None, ge=1)
+    max_total_tokens: int | None = Field(None, ge=2)
 
 
 class ReplicasSection(Section):
@@ -100,9 +120,10 @@ class AppConfig(Section):
     model: str = Field(DEFAULT_MODEL, min_length=1)
     served_model_name: Annotated[str, Field(min_length=1)] | None = None
     drafter: DrafterSection = DrafterSection()
-    policy: Annotated[PolicyChoice, BeforeValidator(_policy)] | None = Field(None)
+    policy: Annotated[PolicyChoice, BeforeValidator(read_policy)] | None = Field(None)
     engine: EngineSection = EngineSection()
     server: ServerSection = ServerSection()
+    limits: LimitsSection = LimitsSection()
     replicas: ReplicasSection = ReplicasSection()
 
     @model_validator(mode="after")
@@ -203,6 +224,8 @@ class AppConfig(Section):
             device=device,
             max_num_seqs=engine.max_num_seqs,
             max_num_waiting=engine.max_num_waiting,
+            max_waiting_tokens=engine.max_waiting_tokens,
+            stall_s=engine.stall_s,
             max_step_tokens=engine.max_step_tokens,
             max_model_len=engine.max_model_len,
             max_draft_len=engine.max_draft_len,

@@ -21,6 +21,8 @@ _EXPECTATIONS = {
     "literal_error": "one of {expected}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
+    "greater_than": "above {gt}",
+    "list_type": "a list",
     "finite_number": "a finite number",
     "model_type": "a group of keys",
     "model_attributes_type": "a group of keys",

@@ -27,6 +27,8 @@ _ENVIRONMENT: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A policy actor that died is noticed at the next check; ten seconds is long for a person.
     "RAY_SERVE_DEPLOYMENT_ACTOR_HEALTH_CHECK_PERIOD_S": "3",
+    # An engine that is dead or has stalled finishes nothing: its clients are not to wait for it.
+    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
 }
 _SPIN_COUNT: Final = "GOMP_SPINCOUNT"
 _WAIT_POLICY: Final = "OMP_WAIT_POLICY"

@@ -5,6 +5,7 @@ Heavy imports (torch, transformers) happen while loading, in the replica's proce
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,10 @@ from ray import serve
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
 from cluster.policy_client import ANSWER_S, connect_policy_actor
 from deployments import garbage
+from deployments.api_keys import KeyRing
 from deployments.config import AppConfig
+from deployments.limits import Limits
+from deployments.live_settings import LiveSettings, parse_live
 from deployments.policy_access import PolicyAccess
 from engine.errors import in_one_line
 from policy.board import Introduction, initial_publication
@@ -44,6 +48,7 @@ class PacelineReplica:
         replica_id = serve.get_replica_context().replica_id.unique_id
         report = await _stage_reporter(replica_id)
         try:
+            self._keys = KeyRing(LiveSettings().keys_path(config), os.environ)
             # In a thread: Serve's own calls on this event loop go on being answered.
             may_calibrate = _asking(asyncio.get_running_loop(), replica_id)
             loop, self._service, knowledge = await asyncio.to_thread(
@@ -65,6 +70,7 @@ class PacelineReplica:
         self._policy = PolicyAccess(
             replica_id, self._channel, connect_policy_actor, config.max_draft_len
         )
+        self._apply(LiveSettings(), self._keys)
         self._channel.set_stage("ready")
         self._channel.start()
 
@@ -76,7 +82,25 @@ class PacelineReplica:
             lambda: self._service,
             lambda: self._policy,
             max_body_bytes=self._config.server.max_body_bytes,
+            get_keys=lambda: self._keys,
+            cors_origins=self._config.server.cors_origins,
         )
+
+    async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
+        """Called by Serve after `__init__`, and when `user_config` has changed. All of it takes
+        effect, or nothing: raises ConfigError or PolicyActorLost.
+        """
+        live = parse_live(user_config or {}, self._config)
+        keys = await asyncio.to_thread(KeyRing, live.keys_path(self._config), os.environ)
+        if live.policy is not None:
+            client = await connect_policy_actor()
+            await client.configure(live.policy.setting)
+        self._apply(live, keys)
+
+    def _apply(self, live: LiveSettings, keys: KeyRing) -> None:
+        self._keys = keys
+        limits = live.limits or self._config.limits
+        self._service.limits = Limits(**limits.model_dump())
 
     async def generate(self, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Stream chunks for a completion or chat body, for callers with a DeploymentHandle.

@@ -16,6 +16,7 @@ from deployments.generation.job import Job
 from deployments.generation.preparation import JobMaker
 from deployments.generation.run import Run, TokenSource
 from deployments.json_values import show
+from deployments.limits import Limits
 from deployments.openai.replies import JsonObject
 from engine.core import EngineStatus
 from engine.errors import RequestError
@@ -44,17 +45,19 @@ class GenerationService:
             vocab_size=vocab_size,
             compile_grammar=loop.compile_grammar,
         )
+        self.limits = Limits()
+        """To be replaced when they change; requests in flight are not asked again."""
         self.model_name = model_name
         self.max_model_len = max_model_len
         self.created_unix_s = int(time.time())
 
     async def prepare_completion(self, body: Mapping[str, Any]) -> Job:
         """Raises RequestError, ModelNotFound or PromptTooLong."""
-        return await self._jobs.completion(body)
+        return self.limits.check(await self._jobs.completion(body), "prompt")
 
     async def prepare_chat(self, body: Mapping[str, Any]) -> Job:
         """Raises RequestError, ModelNotFound or PromptTooLong."""
-        return await self._jobs.chat(body)
+        return self.limits.check(await self._jobs.chat(body), "messages")
 
     async def chunks(self, job: Job) -> AsyncGenerator[JsonObject, None]:
         """The answer as stream chunks, none before the first token is there."""

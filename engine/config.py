@@ -47,6 +47,10 @@ class EngineConfig:
     """Sequences running at once."""
     max_num_waiting: int = 1024
     """Requests queued at once; one more is refused."""
+    max_waiting_tokens: int = 2**20
+    """Tokens, prompts and new ones that may come, of all queued requests together."""
+    stall_s: float = 10.0
+    """Seconds without a finished step, while there is work, after which the engine is dead."""
     max_step_tokens: int = 512
     """Known tokens computed in one step, over all sequences: the prefill chunk budget."""
     max_model_len: int | None = None
@@ -71,6 +75,7 @@ class EngineConfig:
             "tp_size",
             "max_num_seqs",
             "max_num_waiting",
+            "max_waiting_tokens",
             "max_step_tokens",
             "block_size",
             "kv_cache_bytes",
@@ -81,5 +86,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"engine.{name} must be at least 1, got {value}")
+        if self.stall_s <= 0:
+            raise ConfigError(f"engine.stall_s must be above 0, got {self.stall_s}")
         if self.max_draft_len < 0:
             raise ConfigError(f"engine.max_draft_len must be 0 or more, got {self.max_draft_len}")

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
 
+from engine.admission import Bounds, Load, Throughput
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.drafters.base import Drafter
-from engine.errors import EngineFull, PromptTooLong, RequestError
+from engine.errors import PromptTooLong, RequestError
 from engine.executor import Executor
 from engine.grammar import GrammarCompiler, GrammarCursor
 from engine.hindsight import Hindsight
@@ -44,6 +45,8 @@ class EngineStatus:
     """Prompt tokens that were looked up in the prefix cache, since the start."""
     prefix_cache_hits: int = 0
     """Of them, those that were found."""
+    num_waiting_tokens: int = 0
+    """Of the requests that wait: prompts, and all new tokens that may come."""
 
 
 class Engine:
@@ -69,7 +72,15 @@ class Engine:
         self.vocab_size = vocab_size
         self.eos_token_ids = eos_token_ids
         # Requests wait for the next step even when there is room, so both count together.
-        self._max_in_flight = config.max_num_seqs + config.max_num_waiting
+        self._bounds = Bounds(
+            config.max_num_seqs + config.max_num_waiting,
+            Load(config.max_num_waiting, config.max_waiting_tokens),
+        )
+        self._throughput = Throughput()
+        self.stall_s = config.stall_s
+        """How long a step may take at least, for whoever watches over them."""
+        self.step_tokens = 0
+        """Known tokens of the step under way, or of the last one."""
         self.grammars = grammars
         """Thread-safe: a grammar compiled here beforehand costs the engine's thread no time."""
         self._executor = executor
@@ -92,19 +103,16 @@ class Engine:
         """Queue requests, all or none.
 
         Raises EngineFull, PromptTooLong, RequestError or GrammarError, and has changed nothing.
+        The requests are of one tenant.
         """
-        if len(requests) > self._max_in_flight:
+        most = self._bounds.in_flight
+        if len(requests) > most:
             raise RequestError(
                 "n",
-                f"n must be at most {self._max_in_flight}, as many as this engine takes at once, "
+                f"n must be at most {most}, as many as this engine takes at once, "
                 f"got {len(requests)}",
             )
-        in_flight = self._scheduler.num_running + self._scheduler.num_waiting
-        if in_flight + len(requests) > self._max_in_flight:
-            raise EngineFull(
-                f"{in_flight} requests are running or waiting already, and the limit is "
-                f"{self._max_in_flight}"
-            )
+        self._check_room(requests)
         sequences: list[Sequence] = []
         for request in requests:
             if any(seq.request_id == request.request_id for seq in sequences):
@@ -112,6 +120,24 @@ class Engine:
             sequences.append(self._sequence(request))
         for seq in sequences:
             self._scheduler.add(seq)
+
+    def _check_room(self, requests: ReadOnly[Request]) -> None:
+        """Raises EngineFull."""
+        if not requests:
+            return
+        tenant = requests[0].tenant
+        self._bounds.check(
+            Load(len(requests), sum(map(self._max_len, requests))),
+            num_running=self._scheduler.num_running,
+            waiting=self._scheduler.waiting_load,
+            own=self._scheduler.waiting_load_of(tenant),
+            tenant=tenant,
+            retry_s=lambda: self._throughput.retry_s(self._scheduler.num_outstanding),
+        )
+
+    def _max_len(self, request: Request) -> int:
+        """Tokens that it ends with, at most."""
+        return min(len(request.prompt_token_ids) + request.sampling.max_tokens, self.max_model_len)
 
     def _sequence(self, request: Request) -> Sequence:
         prompt, sampling = request.prompt_token_ids, request.sampling
@@ -134,7 +160,7 @@ class Engine:
         return Sequence(
             request=request,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            max_len=min(len(prompt) + sampling.max_tokens, self.max_model_len),
+            max_len=self._max_len(request),
             tokens=list(prompt),
             stop_ids=eos | frozenset(sampling.stop_token_ids),
             grammar=None if sampling.grammar is None else self.grammars.cursor(sampling.grammar),
@@ -178,12 +204,15 @@ class Engine:
         plan = self._scheduler.plan(table, further)
         if not plan.slices:
             return []
+        self.step_tokens = sum([part.num_tokens for part in plan.slices])
         self._prober.planned(has_drafts=plan.draft_len > 0, is_probe=plan.probed is not None)
         drafts, draft_seconds = self._propose(plan)
         result = self._executor.execute(plan, drafts)
         deltas = self._scheduler.commit(plan, drafts, result)
         self._record(plan, deltas, draft_seconds, result)
-        self._count(plan, drafts, result, self._clock() - started, draft_seconds)
+        seconds = self._clock() - started
+        self._throughput.note(self.step_tokens + _num_accepted(deltas), seconds)
+        self._count(plan, drafts, result, seconds, draft_seconds)
         return deltas
 
     def _propose(self, plan: StepPlan) -> tuple[list[Draft], float]:
@@ -286,6 +315,7 @@ class Engine:
             num_cached_blocks=self._pool.cache.num_idle,
             prefix_cache_queries=self._scheduler.prefix_cache_queries,
             prefix_cache_hits=self._scheduler.prefix_cache_hits,
+            num_waiting_tokens=self._scheduler.waiting_load.tokens,
         )
 
     def check_integrity(self) -> None:
@@ -312,6 +342,10 @@ class Engine:
 
     def close(self) -> None:
         self._executor.close()
+
+
+def _num_accepted(deltas: list[TokenDelta]) -> int:
+    return sum([delta.num_accepted for delta in deltas])
 
 
 def _within(grammar: GrammarCursor, part: SeqSlice, draft: Draft) -> Draft:

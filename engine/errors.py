@@ -6,6 +6,7 @@ PacelineError
 │   └── PromptTooLong    prompt leaves no room for a token within the context limit
 ├── GrammarError         a grammar can't be compiled, or its text can't go on
 ├── EngineFull           the waiting queue is at its limit; try again later
+│   └── OverShare        one tenant has more waiting than its part of the queue
 └── EngineDead           a step failed; the engine takes no more work
 """
 
@@ -40,7 +41,18 @@ class GrammarError(PacelineError):
 
 
 class EngineFull(PacelineError):
-    """The waiting queue is at its limit."""
+    """The waiting queue is at its limit; `retry_s` is the number of seconds to wait, 1 to 60."""
+
+    def __init__(self, message: str, retry_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+
+    def __reduce__(self) -> tuple[type["EngineFull"], tuple[str, int]]:
+        return type(self), (str(self), self.retry_s)
+
+
+class OverShare(EngineFull):
+    """One tenant has so much waiting that the rest of the queue is kept for others."""
 
 
 class EngineDead(PacelineError):

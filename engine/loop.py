@@ -9,13 +9,15 @@ generate() --- Add, Abort, SetTable ---> commands, between two steps
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from engine.core import Engine, EngineStatus
 from engine.errors import EngineDead, PacelineError
+from engine.progress import Patience
 from engine.request import FinishReason, GrammarSpec, Request, TokenDelta
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
@@ -55,8 +57,13 @@ class _SetTable:
 class EngineLoop:
     """Owns the engine. Every method may be called from any thread."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds, to tell whether the engine has stalled."""
         self._engine = engine
+        self._clock = clock
+        self._patience = Patience(engine.stall_s)  # noted by the engine thread
+        self._waited_since: float | None = None
+        """When the last step ended, or work came to an idle engine; None while it is idle."""
         self._commands: deque[_Add | _Abort | _SetTable] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -128,13 +135,23 @@ class EngineLoop:
         return window
 
     def check_health(self) -> None:
-        """Raises EngineDead when a step failed or the thread is gone."""
+        """Raises EngineDead when a step failed, the thread is gone, or there is work and no step
+        has been finished for too long (`Patience`)."""
         if self._dead is not None:
             raise EngineDead(str(self._dead))
         if not self._thread.is_alive():
             raise EngineDead("the engine thread is not running")
         if self._engine.failure is not None:
             raise EngineDead(self._engine.failure)
+        since = self._waited_since
+        if since is None:
+            return
+        waited_s, limit_s = self._clock() - since, self._patience.limit_s(self._engine.step_tokens)
+        if waited_s > limit_s:
+            raise EngineDead(
+                f"the engine has work and has finished no step for {waited_s:.0f} s; "
+                f"{limit_s:.0f} s are allowed"
+            )
 
     def close(self) -> None:
         """End the thread after the step in progress; requests in flight end with EngineDead."""
@@ -149,6 +166,8 @@ class EngineLoop:
         with self._wake:
             if self._dead is None and not self._closing:
                 self._commands.append(command)
+                if self._waited_since is None:
+                    self._waited_since = self._clock()
                 self._wake.notify()
                 return
         if isinstance(command, _Add):
@@ -173,6 +192,7 @@ class EngineLoop:
     def _wait_for_work(self) -> bool:
         with self._wake:
             while not (self._commands or self._engine.has_work or self._closing):
+                self._waited_since = None
                 self._wake.wait()
             return not self._closing
 
@@ -207,11 +227,15 @@ class EngineLoop:
             _deliver([(owner, TokenDelta(request_id, finish_reason=FinishReason.ABORT))])
 
     def _step(self) -> None:
+        started, steps_before = self._clock(), self._status.steps
         deltas = self._engine.step()
         window = self._engine.drain_stats()
         with self._wake:
             self._window.merge(window)
         self._status = self._engine.status()
+        if self._status.steps != steps_before:
+            self._waited_since = self._clock()
+            self._patience.note(self._engine.step_tokens, self._waited_since - started)
         items: list[tuple[_Stream, StreamItem]] = []
         for delta in deltas:
             stream = self._streams[delta.request_id]

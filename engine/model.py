@@ -63,6 +63,7 @@ def load_model(
 
     Raises ConfigError, in one line, when the folder holds none that can be loaded.
     """
+    _require_safetensors(folder)
     config = read_config(folder, trust_remote_code=trust_remote_code)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # stages are told
     try:
@@ -73,6 +74,7 @@ def load_model(
             attn_implementation=attention.ATTENTION_NAME,
             local_files_only=True,
             trust_remote_code=trust_remote_code,
+            use_safetensors=True,
             output_loading_info=True,
         )
     except Exception as error:
@@ -91,6 +93,16 @@ def load_model(
     if pack and linear.is_packed(device):
         linear.pack(model, product_of)
     return model  # type: ignore[no-any-return]
+
+
+def _require_safetensors(folder: Path) -> None:
+    """Raises ConfigError for weights that are pickled: to unpickle is to run what they say."""
+    pickled = sorted(path.name for path in folder.glob("*.bin"))
+    if pickled and not any(folder.glob("*.safetensors")):
+        raise ConfigError(
+            f"model {folder}: {pickled[0]} holds pickled weights, which may run code when they "
+            "are read; convert them to safetensors first"
+        )
 
 
 def eos_token_ids(folder: Path, model: nn.Module) -> frozenset[int]:

@@ -167,6 +167,8 @@ class Request:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     priority: int = 0
     """Lower goes first, as in vLLM; among equals, whoever came first. Never changes the output."""
+    tenant: str = ""
+    """Whose it is: among equal priorities tenants get equal shares. Never changes the output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Sequence as ReadOnly
 
+from engine.admission import Load
 from engine.blocks import BlockPool
 from engine.plan import Draft, SeqSlice, SliceResult, StepPlan, StepResult
 from engine.prefix_cache import extend_digests
@@ -19,7 +20,8 @@ class Scheduler:
     There are no phases. First the waiting are admitted, as far as slots, blocks and the step's
     token budget go; what the prefix cache holds of them counts as computed. Then decoding sequences
     get one token each, plus a draft, and those with more pending tokens share what is left of the
-    budget. Everywhere the lower rank (priority, arrival) goes first.
+    budget. Everywhere the lower rank (priority, arrival) goes first, but that among waiting ones of
+    equal priority the tenant that was served least does (`turns.py`).
 
     When blocks run out, drafts are dropped first, then the running sequence of the highest rank is
     preempted: its blocks are let go, and its tokens, kept, are computed again later unless they are
@@ -62,6 +64,21 @@ class Scheduler:
     def num_decoding(self) -> int:
         return len(self._queues.decoding)
 
+    @property
+    def waiting_load(self) -> Load:
+        """What waits."""
+        return self._queues.load
+
+    def waiting_load_of(self, tenant: str) -> Load:
+        """A tenant's part of it."""
+        return self._queues.load_of(tenant)
+
+    @property
+    def num_outstanding(self) -> int:
+        """Tokens to compute until all in flight have ended, if none ends early."""
+        running = sum(seq.max_len - seq.num_computed for seq in self._queues.running)
+        return running + self._queues.load.tokens
+
     def check_integrity(self) -> None:
         """Assert that every block's owners are known and every counter is in range."""
         self._queues.check_integrity()
@@ -81,22 +98,22 @@ class Scheduler:
     # ---- admit
 
     def _admit(self) -> None:
-        """Let the waiting in, in order of rank, until one finds no room.
+        """Let the waiting in, in turn, until one finds no room.
 
         One whose next block a running sequence is about to compute stays out for this step: so
         requests with the same prompt, sent together, compute it once.
         """
-        waiting, block_size = self._queues.waiting, self._pool.block_size
-        if not waiting:
+        block_size = self._pool.block_size
+        if not self._queues.waiting:
             return
         prefilling = self._queues.prefilling
         under_way = self._under_way(prefilling)
-        index = 0
-        while index < len(waiting):
-            seq = waiting[index]
+        lines = self._queues.lines
+        turns = lines.turns()
+        while (seq := turns.next()) is not None:
             extend_digests(seq.digests, seq.tokens, block_size)
             if self._awaits(seq, under_way):
-                index += 1
+                turns.pass_over(seq)
                 continue
             found = self._pool.cache.find(seq.digests, seq.num_reusable // block_size)
             if not self._has_share(seq, prefilling) or not (
@@ -106,6 +123,7 @@ class Scheduler:
             self._queues.start(seq, found)
             if seq.num_cached_tokens is None:
                 seq.num_cached_tokens = seq.num_computed
+                lines.charge_prompt(seq, seq.num_prompt - seq.num_computed)
                 if not seq.wants_prompt_logprobs:
                     self.prefix_cache_queries += seq.num_prompt
                     self.prefix_cache_hits += seq.num_computed
@@ -303,6 +321,8 @@ class Scheduler:
             seq.note_draft(len(draft.token_ids), num_accepted, looked_up=draft.looked_up)
         if draft.num_computed > seq.draft_computed:
             seq.draft_computed = min(draft.num_computed, seq.num_computed)
+        if emitted and self._queues.lines.are_counted:
+            self._queues.lines.charge_output(seq, len(emitted))
         if outcome.prompt_logprobs:
             seq.num_prompt_logprobs += len(outcome.prompt_logprobs)
         size = self._pool.block_size

@@ -26,6 +26,7 @@ class PolicyPublisher:
         self, configured: str | dict[str, Any], max_draft_len: int, long_poll_s: float = LONG_POLL_S
     ) -> None:
         self._boards = PolicyBoards(parse_choice(configured), max_draft_len, time.time)
+        self._configured = parse_choice(configured)
         self._changed = asyncio.Condition()
         self._long_poll_s = long_poll_s
 
@@ -76,6 +77,16 @@ class PolicyPublisher:
         async with self._changed:
             self._boards.set_by_hand(choice)
             self._changed.notify_all()
+        return await self.describe()
+
+    async def configure(self, policy: str | bool | dict[str, Any]) -> dict[str, Any]:
+        """A policy that the configuration names: published once, when it is new. So each replica
+        may tell it at its start, and what a person has set since then stays. Raises ValueError."""
+        choice = parse_choice(policy)
+        if choice != self._configured:
+            described = await self.set_policy(policy)
+            self._configured = choice
+            return described
         return await self.describe()
 
     async def describe(self) -> dict[str, Any]:

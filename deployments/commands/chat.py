@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deployments.commands.options import ApiKey, bearer
 from engine.errors import ConfigError
 
 HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
@@ -22,7 +23,7 @@ class AnswerError(Exception):
 class ChatClient:
     """One server and the settings that each request carries."""
 
-    def __init__(self, url: str, settings: dict[str, Any]) -> None:
+    def __init__(self, url: str, settings: dict[str, Any], api_key: str | None = None) -> None:
         import httpx  # here, so that --help comes at once
 
         self._transport_errors: tuple[type[Exception], ...] = (
@@ -33,7 +34,7 @@ class ChatClient:
         self._settings = settings
         timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
         try:
-            self._http = httpx.Client(base_url=url, timeout=timeout)
+            self._http = httpx.Client(base_url=url, timeout=timeout, headers=bearer(api_key))
         except self._transport_errors as error:
             raise ConfigError(f"--url {url}: {error}") from None
 
@@ -44,8 +45,12 @@ class ChatClient:
         """The model that the server names first. Raises ConfigError when there is no server."""
         try:
             response = self._http.get("/v1/models", timeout=CONNECT_TIMEOUT_S)
+            if response.status_code == 401:
+                raise ConfigError(f"{self._url}: {_reason(response.content)}")
             response.raise_for_status()
             return str(response.json()["data"][0]["id"])
+        except ConfigError:
+            raise
         except Exception as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise ConfigError(f"no Paceline server at {self._url}: {reason}") from None
@@ -78,6 +83,7 @@ def chat(
         int | None, typer.Option(help="New tokens of one answer at most.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="Instructions that come first.")] = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Talk with the model in the terminal.
 
@@ -87,7 +93,8 @@ def chat(
     settings = {"temperature": temperature, "max_tokens": max_tokens}
     opening: Messages = [{"role": "system", "content": system}] if system else []
     is_terminal = sys.stdin.isatty()
-    client = ChatClient(url, {key: value for key, value in settings.items() if value is not None})
+    given = {key: value for key, value in settings.items() if value is not None}
+    client = ChatClient(url, given, api_key)
     with contextlib.closing(client):
         served = client.first_model()
         if is_terminal:

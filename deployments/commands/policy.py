@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deployments.commands.options import ApiKey
 from deployments.commands.policy_answers import ask, one_kind
 from deployments.commands.policy_show import print_history, print_policy
 from engine.errors import ConfigError
@@ -29,9 +30,9 @@ Url = Annotated[str, typer.Option(help="Where the application answers.")]
 
 
 @policy_app.command()
-def show(url: Url = DEFAULT_URL) -> None:
+def show(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
     """Show the table in force, where it comes from, and what it does on each replica."""
-    print_policy(ask("GET", url))
+    print_policy(ask("GET", url, api_key))
 
 
 @policy_app.command("set")
@@ -42,30 +43,34 @@ def set_(
         typer.Argument(metavar="K|'BATCH:LENGTH,...'", help="For fixed: 4. For table: 1:5,8:2."),
     ] = None,
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Set the policy: adaptive, off, fixed K, or table '1:5,4:3,16:1'."""
-    print_policy(_taken_over(url, ask("PUT", url, body={"policy": read_policy(mode, value)})))
+    body = {"policy": read_policy(mode, value)}
+    print_policy(_taken_over(url, api_key, ask("PUT", url, api_key, body=body)))
 
 
 @policy_app.command()
-def history(url: Url = DEFAULT_URL) -> None:
+def history(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
     """Show the tables so far, and the reason for each."""
-    print_history(ask("GET", url))
+    print_history(ask("GET", url, api_key))
 
 
 @policy_app.command()
 def explain(
     batch_size: Annotated[int, typer.Option(min=1, help="Sequences that decode at once.")],
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Tell why so many sequences are drafted for as they are, in words and numbers."""
-    typer.echo(ask("GET", url, path=f"/policy/explain?batch_size={batch_size}")["text"])
+    typer.echo(ask("GET", url, api_key, path=f"/policy/explain?batch_size={batch_size}")["text"])
 
 
 @policy_app.command()
 def export(
     format: Annotated[ExportFormat, typer.Option(help="Whose configuration keys to write.")],
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
     out: Annotated[Path | None, typer.Option(help="Write here instead of showing it.")] = None,
     max_batch_size: Annotated[
         int, typer.Option(min=1, help="Largest batch of the other engine.")
@@ -78,7 +83,7 @@ def export(
     from engine.files import replacing
     from policy.export import export as exported_by
 
-    table = one_kind(ask("GET", url), kind)["table"]
+    table = one_kind(ask("GET", url, api_key), kind)["table"]
     exported = exported_by(table["rungs"], max_batch_size, format)
     if out is None:
         typer.echo(exported.text, nl=False)
@@ -92,12 +97,12 @@ def export(
         typer.echo(note, err=True)
 
 
-def _taken_over(url: str, described: dict[str, Any]) -> dict[str, Any]:
+def _taken_over(url: str, api_key: str | None, described: dict[str, Any]) -> dict[str, Any]:
     """The answer once every replica reports the table in force, or after a short while."""
     deadline_s = time.monotonic() + TAKEN_OVER_S
     while not _in_force_everywhere(described) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
-        described = ask("GET", url)
+        described = ask("GET", url, api_key)
     return described
 
 

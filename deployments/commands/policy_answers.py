@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from deployments.commands.options import bearer
 from engine.errors import ConfigError
 from policy.quoting import shown
 
@@ -11,14 +12,25 @@ MAX_REASON_CHARACTERS = 400
 
 
 def ask(
-    method: str, url: str, *, body: dict[str, Any] | None = None, path: str = "/policy"
+    method: str,
+    url: str,
+    api_key: str | None = None,
+    *,
+    body: dict[str, Any] | None = None,
+    path: str = "/policy",
 ) -> dict[str, Any]:
     """The application's answer. Raises ConfigError in one line when there is none, or a refusal."""
     import httpx
 
+    headers = bearer(api_key)
     try:
         answer = httpx.request(
-            method, f"{url.rstrip('/')}{path}", json=body, timeout=TIMEOUT_S, trust_env=False
+            method,
+            f"{url.rstrip('/')}{path}",
+            json=body,
+            headers=headers,
+            timeout=TIMEOUT_S,
+            trust_env=False,
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ConfigError(f"--url: no answer from {url}: {error}") from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deployments.commands.terminal import INTERRUPTED
+from engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from deployments.commands.loading import LoadingProgress
@@ -44,6 +45,7 @@ def serve(
 
     examples/config.yaml explains every setting.
     """
+    from deployments.api_keys import KEYS_VARIABLE
     from deployments.config import AppConfig, load_config
     from deployments.launcher import Launcher, require_free_port
 
@@ -55,6 +57,13 @@ def serve(
     config = config.model_copy(update={"server": server})
     if address is None:
         require_free_port(server)
+    elif KEYS_VARIABLE in os.environ:
+        # Replicas don't inherit it from here: they would serve everybody.
+        raise ConfigError(
+            f"{KEYS_VARIABLE} is read where the replicas run, not here; with --address name a file "
+            "in server.api_keys_file, or set the variable on the cluster's machines and unset it "
+            "here"
+        )
     config = config.with_models_found()
     raise typer.Exit(_run(config, Launcher(config, address)))
 

@@ -1,7 +1,7 @@
 """A request, ready for the engine, and the way to read and write its answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from deployments.generation.choice import ChoiceDelta, Reading
@@ -36,6 +36,13 @@ class Job:
     format: ReplyFormat
     stream: bool
     include_usage: bool
+
+    def of(self, tenant: str) -> "Job":
+        """The same job, asked for by `tenant`."""
+        if not tenant:
+            return self
+        requests = tuple(replace(request, tenant=tenant) for request in self.requests)
+        return replace(self, requests=requests)
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from transformers import PreTrainedTokenizerFast
 
 from deployments.api import create_api
+from deployments.api_keys import KeyRing
 from deployments.service import GenerationService
 from engine.errors import PacelineError, RequestError
 from engine.request import FinishReason
@@ -62,14 +63,20 @@ class App:
         tokenizer: PreTrainedTokenizerFast,
         *scripts: Sequence[Step],
         max_model_len: int = 64,
+        keys: KeyRing | None = None,
+        cors_origins: Sequence[str] = (),
     ) -> None:
         self.loop = FakeLoop(*scripts)
         self.policy = FakePolicy()
-        service = GenerationService(
+        self.service = service = GenerationService(
             self.loop, tokenizer, "tiny", max_model_len=max_model_len, vocab_size=len(tokenizer)
         )
         self.asgi: FastAPI = create_api(
-            lambda: service, lambda: self.policy, max_body_bytes=MAX_BODY_BYTES
+            lambda: service,
+            lambda: self.policy,
+            max_body_bytes=MAX_BODY_BYTES,
+            get_keys=lambda: keys,
+            cors_origins=cors_origins,
         )
 
     async def completion(self, **fields: Any) -> dict[str, Any]:

@@ -234,3 +234,23 @@ def test_more_kv_cache_than_memory_is_refused(tmp_path: Path) -> None:
 def test_a_folder_without_a_config(tmp_path: Path) -> None:
     byte_level_tokenizer().save_pretrained(tmp_path)
     assert "no config.json" in refusal(tmp_path)
+
+
+def test_pickled_weights_are_refused_unread(tmp_path: Path) -> None:
+    """Whoever reads them runs what they say: here, what makes a file."""
+    folder, trace = tmp_path / "model", tmp_path / "trace"
+    save("llama", folder, {})
+    for weights in folder.glob("*.safetensors"):
+        weights.unlink()
+    torch.save(MakesFile(trace), folder / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match=r"pytorch_model\.bin holds pickled weights"):
+        tiny_engine(folder)
+    assert not trace.exists()
+
+
+class MakesFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
+        return Path.touch, (self._path,)
