@@ -83,6 +83,7 @@ class ServerSection(Section):
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=1, le=65535)
     max_body_bytes: int = Field(2**20, ge=1024)
+    request_timeout_s: float | None = Field(None, gt=0)
 
 
 class ReplicasSection(Section):
