@@ -5,6 +5,7 @@ import uuid
 from contextvars import ContextVar
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = "x-request-id"
@@ -18,8 +19,16 @@ def request_id() -> str:
     return _current.get()
 
 
+def around_proxy() -> list[Middleware]:
+    """For Serve's proxy, which imports this by name."""
+    return [Middleware(RequestIds)]
+
+
 class RequestIds:
-    """ASGI middleware, around whatever may answer or fail."""
+    """ASGI middleware, around whatever may answer or fail: in a replica, and around Serve's proxy.
+
+    Serve adds the id that it was given once more; set here last, it is told once.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -30,6 +39,9 @@ class RequestIds:
             return
         given = Headers(scope=scope).get(HEADER, "").strip()
         chosen = given if _SANE.fullmatch(given) else uuid.uuid4().hex
+
+        # For whoever is inside: another of these in a replica behind one in the proxy, and Serve.
+        MutableHeaders(scope=scope)[HEADER] = chosen
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

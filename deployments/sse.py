@@ -43,7 +43,8 @@ class EventStream(Response):
     """A stream of JSON chunks as server-sent events.
 
     `first` has been made already, so that whatever goes wrong before it is a real HTTP error.
-    `format` says how the stream ends. Closes `chunks` when the client goes away and when this task is cancelled.
+    `format` says how the stream ends. Closes `chunks` when the client goes away and when this task
+    is cancelled.
     """
 
     media_type = "text/event-stream"
