@@ -57,7 +57,8 @@ _OF_ITEMS: dict[str, Neutral] = {"id": LABEL, "status": LABEL}
 """What an answer's items carry when they are sent back."""
 _ITEM_NEUTRAL: Mapping[str, Mapping[str, Neutral]] = {
     "message": _OF_ITEMS | {"phase": LABEL},
-    "function_call": _OF_ITEMS | dict.fromkeys(("async", "async_", "caller", "namespace"), ONLY_NULL),
+    "function_call": _OF_ITEMS
+    | dict.fromkeys(("async", "async_", "caller", "namespace"), ONLY_NULL),
     "function_call_output": _OF_ITEMS | {"caller": ONLY_NULL},
 }
 _PART_NEUTRAL: Mapping[str, Neutral] = {"annotations": EMPTY_LIST, "logprobs": EMPTY_LIST}

@@ -6,6 +6,10 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.responses import (
+    ResponseFunctionCallArgumentsDoneEvent,
+    ResponseTextDeltaEvent,
+)
 from transformers import PreTrainedTokenizerFast
 
 from deployments.openai.responses.schemas import ResponsesRequest
@@ -21,6 +25,7 @@ WEATHER: dict[str, Any] = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     "strict": None,
 }
+TOOLS: Any = [WEATHER]  # the client's own types know more fields
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 MESSAGE_EVENTS = [
@@ -91,7 +96,7 @@ async def test_openai_client_streams_typed_events(tokenizer: PreTrainedTokenizer
         "response.completed",
     ]
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    deltas = [event.delta for event in events if isinstance(event, ResponseTextDeltaEvent)]
     assert "".join(deltas) == "Hello"
     last = events[-1]
     assert last.type == "response.completed"
@@ -115,11 +120,11 @@ async def test_events_are_named_and_nothing_follows_the_last(
 async def test_text_and_calls_are_items_of_their_own(hermes: PreTrainedTokenizerFast) -> None:
     app = app_for(hermes, f"Wait.\n{CALL}\n{CALL.replace('Oslo', 'Rome')}")
     async with app.openai() as client:
-        whole = await client.responses.create(model="tiny", input="hello", tools=[WEATHER])  # type: ignore[list-item]
+        whole = await client.responses.create(model="tiny", input="hello", tools=TOOLS)
         stream = await client.responses.create(
             model="tiny",
             input="hello",
-            tools=[WEATHER],  # type: ignore[list-item]
+            tools=TOOLS,
             stream=True,
         )
         events = [event async for event in stream]
@@ -138,25 +143,26 @@ async def test_text_and_calls_are_items_of_their_own(hermes: PreTrainedTokenizer
     for place, kinds in enumerate((MESSAGE_EVENTS, CALL_EVENTS, CALL_EVENTS)):
         of_item = [e.type for e in events if getattr(e, "output_index", None) == place]
         assert list(dict.fromkeys(of_item)) == kinds
-    done = [e for e in events if e.type == "response.function_call_arguments.done"]
+    done = [e for e in events if isinstance(e, ResponseFunctionCallArgumentsDoneEvent)]
     assert [json.loads(event.arguments)["city"] for event in done] == ["Oslo", "Rome"]
 
 
 async def test_a_conversation_with_calls_goes_back_in(hermes: PreTrainedTokenizerFast) -> None:
     app = app_for(hermes, f"Wait.\n{CALL}")
     async with app.openai() as client:
-        first = await client.responses.create(model="tiny", input="hello", tools=[WEATHER])  # type: ignore[list-item]
+        first = await client.responses.create(model="tiny", input="hello", tools=TOOLS)
         call = first.output[1]
         assert call.type == "function_call"
+        returned: list[Any] = [item.model_dump() for item in first.output]
         await client.responses.create(
             model="tiny",
             input=[
                 {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
-                *(item.model_dump() for item in first.output),  # type: ignore[list-item]
+                *returned,
                 {"type": "function_call_output", "call_id": call.call_id, "output": "12 degrees"},
             ],
         )
-    prompt = hermes.decode(app.loop.requests[1].prompt_token_ids)
+    prompt = hermes.decode(list(app.loop.requests[1].prompt_token_ids))
     assert prompt.index("hello") < prompt.index("Wait.") < prompt.index("Oslo")
     assert prompt.index("Oslo") < prompt.index("12 degrees")
 

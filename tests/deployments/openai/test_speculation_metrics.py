@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
 from transformers import PreTrainedTokenizerFast
 
 from engine.request import FinishReason, TokenDelta
-from tests.deployments.api_app import App, assert_error, tokens
+from tests.deployments.api_app import App, assert_error
 
 FIELD = {"include_speculation_metrics": True}
 WITH_USAGE = {"stream_options": {"include_usage": True}}
@@ -75,13 +74,9 @@ async def test_choices_are_counted_together(tokenizer: PreTrainedTokenizerFast) 
     assert (counts["num_spec_steps"], counts["mean_acceptance_length"]) == (6, 2.0)
 
 
-@pytest.mark.parametrize("draft", [0])
-async def test_without_a_draft_there_is_no_rate(
-    tokenizer: PreTrainedTokenizerFast, draft: int
-) -> None:
-    token_id = tokens(tokenizer, "a")[0]
-    assert isinstance(token_id, tuple)
-    app = App(tokenizer, [TokenDelta("", token_id, FinishReason.LENGTH, num_drafted=draft)])
+async def test_without_a_draft_there_is_no_rate(tokenizer: PreTrainedTokenizerFast) -> None:
+    (a, *_) = tokenizer("a", add_special_tokens=False)["input_ids"]
+    app = App(tokenizer, [TokenDelta("", (a,), FinishReason.LENGTH)])
     counts = (await app.completion(**FIELD))["metrics"]["speculative_decoding"]
     assert counts["mean_acceptance_length"] is None
     assert counts["draft_acceptance_rate"] is None
