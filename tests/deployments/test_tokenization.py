@@ -85,6 +85,6 @@ async def test_what_is_wrong_is_named(
 async def test_limits_are_the_apis(app: App, path: str) -> None:
     response = await app.post(path, content=b" " * (MAX_BODY_BYTES + 1))
     assert_error(response, 413, "body_too_large", None, "the limit is")
-    field: dict[str, Any] = {"/tokenize": {"prompt": "a"}, "/detokenize": {"tokens": [1]}}[path]
-    response = await app.post(path, json={"model": "other"} | field)
+    fields = {"model": "other", **({"prompt": "a"} if path == "/tokenize" else {"tokens": [1]})}
+    response = await app.post(path, json=fields)
     assert_error(response, 404, "model_not_found", "model", "is not served here")
