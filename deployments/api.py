@@ -2,24 +2,21 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
 
 from deployments import api_errors
-from deployments.access import Access, tenant_of
+from deployments.access import Access
 from deployments.api_keys import KeyRing
-from deployments.generation.job import Job
+from deployments.documented import described_errors, json_body
+from deployments.generation_routes import TIMEOUT_HEADER, generation_router
 from deployments.json_values import parse_object, show
-from deployments.openai.replies import ChatCompletion, Completion
-from deployments.openai.schemas import ChatRequest, CompletionRequest
+from deployments.request_ids import HEADER as REQUEST_ID_HEADER
+from deployments.request_ids import RequestIds
 from deployments.service import GenerationService
-from deployments.sse import ClientGone, EventStream, unless_disconnected
+from deployments.tokenization_routes import tokenization_router
 from deployments.validation import ModelNotFound, plain_name
 from engine.errors import RequestError
 from policy.table import UNBOUNDED_BATCH_SIZE
@@ -74,43 +71,33 @@ def create_api(
     """The application. The getters are called at each request: the replica is known only then."""
     app = FastAPI(title="Paceline", description="An OpenAI-compatible API.")
     api_errors.install(app, max_body_bytes)
+    # The last one is the outermost: refusals have an id too.
     app.add_middleware(Access, get_keys=get_keys)
+    app.add_middleware(RequestIds)
     if cors_origins:
-        # Outermost: a browser's preflight carries no key, and refusals must be readable too.
+        # A browser's preflight carries no key, and refusals must be readable.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(cors_origins),
             allow_methods=["GET", "POST", "PUT"],
-            allow_headers=["Authorization", "Content-Type"],
-            expose_headers=["Retry-After"],
+            allow_headers=["Authorization", "Content-Type", REQUEST_ID_HEADER, TIMEOUT_HEADER],
+            expose_headers=["Retry-After", REQUEST_ID_HEADER],
         )
+    app.include_router(generation_router(get_service))
+    app.include_router(tokenization_router(get_service))
 
     @app.get("/v1/models")
     async def list_models() -> dict[str, Any]:
         return {"object": "list", "data": [_model(get_service())]}
 
-    @app.get("/v1/models/{model_id:path}")
+    @app.get("/v1/models/{model_id:path}", responses=described_errors(404))
     async def get_model(model_id: str) -> dict[str, Any]:
         service = get_service()
         if model_id != service.model_name:
             raise ModelNotFound("model", f"model {show(model_id)} is not served here")
         return _model(service)
 
-    @app.post("/v1/completions", response_model=None, **_documented(CompletionRequest, Completion))
-    async def create_completion(request: Request) -> Response:
-        service = get_service()
-        body = parse_object(await request.body())
-        return await _answer(request, service, await service.prepare_completion(body))
-
-    @app.post(
-        "/v1/chat/completions", response_model=None, **_documented(ChatRequest, ChatCompletion)
-    )
-    async def create_chat_completion(request: Request) -> Response:
-        service = get_service()
-        body = parse_object(await request.body())
-        return await _answer(request, service, await service.prepare_chat(body))
-
-    @app.get("/health")
+    @app.get("/health", responses=described_errors(503, needs_key=False))
     async def health() -> dict[str, Any]:
         """503 when the engine is dead."""
         service = get_service()
@@ -126,11 +113,15 @@ def create_api(
             },
         }
 
-    @app.get("/policy")
+    @app.get("/policy", responses=described_errors(503))
     async def show_policy() -> dict[str, Any]:
         return await get_policy().get()
 
-    @app.put("/policy", openapi_extra=_json_body(_POLICY_SCHEMA))
+    @app.put(
+        "/policy",
+        openapi_extra=json_body(_POLICY_SCHEMA),
+        responses=described_errors(400, 413, 503),
+    )
     async def set_policy(request: Request) -> dict[str, Any]:
         body = parse_object(await request.body())
         if unknown := next((name for name in body if name != "policy"), None):
@@ -140,7 +131,9 @@ def create_api(
             raise RequestError("policy", "policy is required")
         return await get_policy().set(body["policy"])
 
-    @app.get("/policy/explain", openapi_extra=_BATCH_SIZE_PARAMETER)
+    @app.get(
+        "/policy/explain", openapi_extra=_BATCH_SIZE_PARAMETER, responses=described_errors(400, 503)
+    )
     async def explain_policy(request: Request) -> dict[str, Any]:
         return await get_policy().explain(_batch_size(request.query_params.get("batch_size")))
 
@@ -163,21 +156,6 @@ def _batch_size(value: str | None) -> int:
     return number
 
 
-async def _answer(request: Request, service: GenerationService, job: Job) -> Response:
-    job = job.of(tenant_of(request.scope))
-    try:
-        if not job.stream:
-            whole = service.whole(job)
-            return JSONResponse(await unless_disconnected(request.receive, whole))
-        async with AsyncExitStack() as opened:
-            chunks = await opened.enter_async_context(aclosing(service.chunks(job)))
-            first = await unless_disconnected(request.receive, anext(chunks))
-            opened.pop_all()  # from here on the EventStream closes them
-            return EventStream(first, chunks)
-    except ClientGone:
-        return Response(status_code=499)  # nobody receives it; it is for the access log
-
-
 def _model(service: GenerationService) -> dict[str, Any]:
     return {
         "id": service.model_name,
@@ -186,34 +164,3 @@ def _model(service: GenerationService) -> dict[str, Any]:
         "owned_by": "paceline",
         "max_model_len": service.max_model_len,
     }
-
-
-def _documented(body: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
-    """Keywords for a route that reads its body by hand, so that /docs shows it all the same."""
-    return {
-        "openapi_extra": _json_body(_inlined(body.model_json_schema())),
-        "responses": {
-            200: {"model": answer, "content": {"text/event-stream": {}}},
-        },
-    }
-
-
-def _json_body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its own definitions put in place; they nest, and never recur."""
-    definitions = schema.pop("$defs", {})
-
-    def resolve(node: Any) -> Any:
-        if isinstance(node, list):
-            return [resolve(entry) for entry in node]
-        if not isinstance(node, dict):
-            return node
-        if reference := node.get("$ref"):
-            return resolve(definitions[reference.rpartition("/")[2]])
-        return {key: resolve(value) for key, value in node.items()}
-
-    resolved: dict[str, Any] = resolve(schema)
-    return resolved

@@ -11,8 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.generation.errors import GenerationFailed
+from deployments.generation.errors import DeadlinePassed, GenerationFailed
 from deployments.json_values import SHOWN_CHARACTERS, MalformedBody
+from deployments.request_ids import request_id
 from deployments.validation import ModelNotFound
 from engine.errors import (
     EngineDead,
@@ -73,6 +74,8 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(400, message, param=error.field, code="invalid_value")
     if isinstance(error, GrammarError):
         return ApiError(400, message, code="invalid_value")
+    if isinstance(error, DeadlinePassed):
+        return ApiError(408, message, code="timeout")
     if isinstance(error, GenerationFailed):
         return ApiError(500, message, kind="server_error", code="generation_failed")
     if isinstance(error, OverShare):
@@ -106,7 +109,7 @@ def api_error(error: Exception) -> ApiError:
 def log_unexpected(error: Exception) -> None:
     """Log an error that nothing raised on purpose; the client learns only that there was one."""
     if not isinstance(error, ApiError | PacelineError | HTTPException):
-        logger.error("unexpected error", exc_info=error)
+        logger.error("request %s: unexpected error", request_id(), exc_info=error)
 
 
 def install(app: FastAPI, max_body_bytes: int) -> None:

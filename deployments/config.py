@@ -97,6 +97,7 @@ class ServerSection(Section):
     max_body_bytes: int = Field(2**20, ge=1024)
     api_keys_file: Annotated[str, BeforeValidator(absolute_path)] | None = None
     cors_origins: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    request_timeout_s: float | None = Field(None, gt=0)
 
 
 class LimitsSection(Section):

@@ -157,6 +157,7 @@ def _load(
         config.model_name,
         max_model_len=engine.max_model_len,
         vocab_size=engine.vocab_size,
+        request_timeout_s=config.server.request_timeout_s,
     )
     garbage.settle()
     return loop, service, knowledge

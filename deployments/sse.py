@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from deployments.api_errors import api_error, log_unexpected
+from deployments.generation.job import ReplyFormat
 
 Result = TypeVar("Result")
 
@@ -42,16 +43,23 @@ class EventStream(Response):
     """A stream of JSON chunks as server-sent events.
 
     `first` has been made already, so that whatever goes wrong before it is a real HTTP error.
-    Closes `chunks` when the client goes away and when this task is cancelled.
+    `format` says how the stream ends. Closes `chunks` when the client goes away and when this task
+    is cancelled.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any], None]) -> None:
+    def __init__(
+        self,
+        first: dict[str, Any],
+        chunks: AsyncGenerator[dict[str, Any], None],
+        format: ReplyFormat,
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._first = first
         self._chunks = chunks
+        self._format = format
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with contextlib.aclosing(self._chunks):
@@ -73,15 +81,18 @@ class EventStream(Response):
         except Exception as error:
             # The status is out; the client learns it from an event that no SDK takes for a chunk.
             log_unexpected(error)
-            await _send_body(send, event(api_error(error).body))
+            await _send_body(send, event(self._format.failure(api_error(error).body)))
         else:
-            await _send_body(send, DONE)
+            if self._format.ends_with_done:
+                await _send_body(send, DONE)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def event(data: dict[str, Any]) -> bytes:
+    """A chunk that has a type, as those of the Responses API, is an event of that name."""
+    name = f"event: {data['type']}\n".encode("ascii") if "type" in data else b""
     # ASCII only: many clients split lines at U+2028 and the like, which JSON leaves as they are.
-    return b"data: " + json.dumps(data, separators=(",", ":")).encode("ascii") + b"\n\n"
+    return name + b"data: " + json.dumps(data, separators=(",", ":")).encode("ascii") + b"\n\n"
 
 
 async def _send_body(send: Send, body: bytes) -> None:

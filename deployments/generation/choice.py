@@ -1,5 +1,6 @@
 """One of a request's choices: its tokens are read as content and tool calls while they arrive."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -91,6 +92,15 @@ class Choice:
     @property
     def num_rejected(self) -> int:
         return self._assembler.num_rejected
+
+    @property
+    def num_drafted(self) -> int:
+        return self.num_accepted + self.num_rejected
+
+    @property
+    def accepted_in_steps(self) -> Counter[int]:
+        """Of the steps that drafted something: how many by draft tokens accepted."""
+        return self._assembler.accepted_in_steps
 
     def push(self, delta: TokenDelta) -> None:
         """Take a delta. Nothing after the end is looked at."""

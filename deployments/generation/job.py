@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from deployments.generation.choice import ChoiceDelta, Reading
-from deployments.openai.replies import JsonObject, Usage
+from deployments.openai.replies import JsonObject, Totals
 from engine.request import Request, TokenLogprobs
 
 
@@ -13,17 +13,24 @@ class ReplyFormat(Protocol):
     """How one request's answer is written. `prompt` holds the prompt's log-probabilities, from its
     second token on, if they were asked for."""
 
+    @property
+    def ends_with_done(self) -> bool:
+        """Whether a stream over HTTP ends with the event [DONE]."""
+
     def opening(self, index: int, prompt: Sequence[TokenLogprobs]) -> list[JsonObject]:
         """Chunks before the first one of a choice."""
 
     def chunks(self, delta: ChoiceDelta) -> list[JsonObject]:
         """Chunks for what is new."""
 
-    def usage_chunk(self, usage: Usage) -> JsonObject:
+    def usage_chunk(self, totals: Totals) -> JsonObject:
         """The chunk without choices that `include_usage` asks for."""
 
+    def failure(self, error: JsonObject) -> JsonObject:
+        """The last chunk of a stream that fails; `error` is OpenAI's error body."""
+
     def whole(
-        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], usage: Usage
+        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], totals: Totals
     ) -> JsonObject:
         """The answer that is not streamed: each choice as a single delta."""
 
@@ -36,6 +43,11 @@ class Job:
     format: ReplyFormat
     stream: bool
     include_usage: bool
+    include_speculation_metrics: bool = False
+    timeout_s: float | None = None
+    """What the request itself allows."""
+    deadline_s: float | None = None
+    """On the event loop's clock: when the answer must be complete; None: whenever."""
 
     def of(self, tenant: str) -> "Job":
         """The same job, asked for by `tenant`."""

@@ -16,7 +16,11 @@ from deployments.openai.chat_format import ChatFormat
 from deployments.openai.completion_format import CompletionFormat, Echo
 from deployments.openai.logprobs import LogprobsWriter
 from deployments.openai.output_format import AskedGrammar
+from deployments.openai.responses.format import ResponsesFormat, asked_of
+from deployments.openai.responses.schemas import ResponsesRequest
+from deployments.openai.responses.translation import translated
 from deployments.openai.schemas import ChatRequest, CompletionRequest
+from deployments.openai.tokenization import DetokenizeRequest, TokenizeRequest
 from deployments.text.chat_template import tools_template
 from deployments.text.detokenizer import Detokenizer
 from deployments.text.stop_strings import StopRule
@@ -77,6 +81,54 @@ class JobMaker:
     async def chat(self, body: Mapping[str, Any]) -> Job:
         """Raises RequestError, ModelNotFound or PromptTooLong."""
         parsed = ChatRequest.parse(body)
+
+        def reply(request_id: str, detokenizer: Detokenizer) -> ReplyFormat:
+            return ChatFormat(
+                request_id,
+                int(time.time()),
+                self._model_name,
+                LogprobsWriter(detokenizer),
+                num_top=parsed.num_top_logprobs,
+                num_prompt_top=parsed.prompt_logprobs,
+            )
+
+        return await self._chat(parsed, reply)
+
+    async def response(self, body: Mapping[str, Any]) -> Job:
+        """Raises RequestError, ModelNotFound or PromptTooLong."""
+        request = ResponsesRequest.parse(body)
+        translation = translated(request)
+        with translation.fields.renamed():
+            return await self._chat(
+                translation.chat,
+                lambda request_id, _: ResponsesFormat(
+                    request_id, int(time.time()), asked_of(request)
+                ),
+            )
+
+    async def tokens(self, body: Mapping[str, Any]) -> Prompt:
+        """Of a body of /tokenize. Raises RequestError or ModelNotFound."""
+        parsed = TokenizeRequest.parse(body)
+        self._check_model(parsed.model)
+        if parsed.messages is None:
+            return await self._prompts.plain(
+                parsed.text, special=parsed.add_special_tokens is not False
+            )
+        return await self._prompts.chat(
+            messages_for_template(parsed.messages, self._family),
+            None,
+            is_answered=parsed.add_generation_prompt is not False,
+        )
+
+    async def text(self, body: Mapping[str, Any]) -> str:
+        """Of a body of /detokenize. Raises RequestError or ModelNotFound."""
+        parsed = DetokenizeRequest.parse(body)
+        self._check_model(parsed.model)
+        return await self._prompts.text("tokens", parsed.tokens)
+
+    async def _chat(
+        self, parsed: ChatRequest, make_reply: Callable[[str, Detokenizer], ReplyFormat]
+    ) -> Job:
         self._check_model(parsed.model)
         messages = messages_for_template(parsed.messages, self._family)
         offer = parsed.tool_offer
@@ -85,14 +137,7 @@ class JobMaker:
         prompt = await self._prompts.chat(messages, offer.for_template() if offer else None)
         sampling = await self._sampling(parsed, prompt, "messages")
         request_id = uuid.uuid4().hex
-        reply = ChatFormat(
-            request_id,
-            int(time.time()),
-            self._model_name,
-            LogprobsWriter(detokenizer),
-            num_top=parsed.num_top_logprobs,
-            num_prompt_top=parsed.prompt_logprobs,
-        )
+        reply = make_reply(request_id, detokenizer)
         reading = _reading(parsed, sampling, detokenizer, offer=offer, family=family)
         return _job(parsed, request_id, prompt, sampling, reading, reply)
 
@@ -141,8 +186,9 @@ class JobMaker:
             )
         return self._family
 
-    def _check_model(self, name: str) -> None:
-        if name != self._model_name:
+    def _check_model(self, name: str | None) -> None:
+        """None, where a request may leave it out, is the model served here."""
+        if name is not None and name != self._model_name:
             raise ModelNotFound(
                 "model", f"model {show(name)} is not served here; {show(self._model_name)} is"
             )
@@ -183,7 +229,15 @@ def _job(
         )
         for index in range(parsed.num_choices)
     )
-    return Job(requests, reading, reply, bool(parsed.stream), parsed.include_usage)
+    return Job(
+        requests,
+        reading,
+        reply,
+        bool(parsed.stream),
+        parsed.include_usage,
+        bool(parsed.include_speculation_metrics),
+        parsed.timeout,
+    )
 
 
 def _of_choice(sampling: SamplingParams, index: int) -> SamplingParams:

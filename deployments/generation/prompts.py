@@ -37,24 +37,32 @@ class PromptTokenizer:
         self._vocab_size = vocab_size
 
     async def chat(
-        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]] | None,
+        *,
+        is_answered: bool = True,
     ) -> Prompt:
-        """Raises RequestError where the model's template refuses the messages."""
+        """`is_answered`: the assistant's answer is to follow.
+
+        Raises RequestError where the model's template refuses the messages."""
 
         def work() -> Prompt:
             # The template writes the special tokens itself.
-            text = render_chat(self._tokenizer, messages, tools)
+            text = render_chat(self._tokenizer, messages, tools, add_generation_prompt=is_answered)
             return Prompt(self._encode(text, special=False))
 
         num_characters = sum(len(message["content"]) for message in messages)
         # Tools are often longer than what is said about them.
         return await _done(num_characters if tools is None else None, work)
 
-    async def plain(self, prompt: str | tuple[int, ...]) -> Prompt:
-        """Raises RequestError for a token that the model doesn't have."""
+    async def plain(self, prompt: str | tuple[int, ...], *, special: bool = True) -> Prompt:
+        """`special`: with the tokens that the model wants around a text.
+
+        Raises RequestError for a token that the model doesn't have."""
         if isinstance(prompt, str):
             text = prompt
-            return await _done(len(text), lambda: Prompt(self._encode(text, special=True)))
+            return await _done(len(text), lambda: Prompt(self._encode(text, special=special)))
         self.check_ids("prompt", prompt)
         return Prompt(prompt)
 
@@ -68,6 +76,11 @@ class PromptTokenizer:
         return await _done(
             len(token_ids), lambda: Prompt(token_ids, *decode_with_offsets(detokenizer, token_ids))
         )
+
+    async def text(self, field: str, token_ids: tuple[int, ...]) -> str:
+        """Their text, special tokens shown. Raises RequestError for one that the model lacks."""
+        self.check_ids(field, token_ids)
+        return await _done(len(token_ids), lambda: str(self._tokenizer.decode(list(token_ids))))
 
     async def bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """Each as it is tokenised by itself and, as within a text, behind a space.

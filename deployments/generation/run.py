@@ -1,14 +1,22 @@
 """One run of a job in the engine: deltas of all its choices, as they come."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
 from deployments.generation.choice import Choice, ChoiceDelta
-from deployments.generation.errors import GenerationFailed
+from deployments.generation.errors import DeadlinePassed, GenerationFailed
 from deployments.generation.job import Job
-from deployments.openai.replies import CompletionTokensDetails, PromptTokensDetails, Usage
+from deployments.openai.replies import (
+    CompletionTokensDetails,
+    Metrics,
+    PromptTokensDetails,
+    SpeculativeDecoding,
+    Totals,
+    Usage,
+)
 from engine.core import EngineStatus
 from engine.errors import EngineDead
 from engine.request import FinishReason, GrammarSpec, Request, TokenDelta, TokenLogprobs
@@ -41,7 +49,8 @@ class Run:
     async def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
         """The first token of a choice at once, then whatever is waiting, together.
 
-        Raises what the engine raises, as EngineFull before the first delta, and GenerationFailed.
+        Raises what the engine raises, as EngineFull before the first delta, GenerationFailed, and
+        DeadlinePassed once the job's deadline has passed.
         """
         pump = asyncio.create_task(self._pump())
         pump.add_done_callback(lambda _: self._arrived.set())
@@ -78,6 +87,28 @@ class Run:
         )
 
     @property
+    def totals(self) -> Totals:
+        """So far, with what the job asks to be told."""
+        wanted = self._job.include_speculation_metrics
+        return Totals(self.usage, self._metrics() if wanted else None)
+
+    def _metrics(self) -> Metrics:
+        choices = self._choices.values()
+        steps = sum((choice.accepted_in_steps for choice in choices), Counter[int]())
+        num_steps, num_drafted = steps.total(), sum(choice.num_drafted for choice in choices)
+        num_accepted = sum(accepted * count for accepted, count in steps.items())
+        return Metrics(
+            speculative_decoding=SpeculativeDecoding(
+                mean_acceptance_length=1 + num_accepted / num_steps if num_steps else None,
+                draft_acceptance_rate=num_accepted / num_drafted if num_drafted else None,
+                acceptance_histogram={str(key): steps[key] for key in sorted(steps)},
+                num_spec_steps=num_steps,
+                num_draft_tokens=num_drafted,
+                num_accepted_draft_tokens=num_accepted,
+            )
+        )
+
+    @property
     def _knows_prompt(self) -> bool:
         return len(self.prompt_logprobs) >= self._job.num_prompt_logprobs
 
@@ -88,6 +119,14 @@ class Run:
         return [delta for delta in taken if delta is not None]
 
     async def _pump(self) -> None:
+        """Read until the end or the deadline, also while nobody takes what was read."""
+        try:
+            async with asyncio.timeout_at(self._job.deadline_s):
+                await self._read()
+        except TimeoutError:
+            raise DeadlinePassed("the request's time is up; its work was given up") from None
+
+    async def _read(self) -> None:
         """Read deltas as soon as they come, so that a stop string ends its choice at once."""
         num_open = len(self._choices)
         async with aclosing(self._loop.generate(*self._job.requests)) as deltas:

@@ -18,7 +18,7 @@ from deployments.openai.replies import (
     PromptLogprobs,
     ToolCall,
     ToolCallDelta,
-    Usage,
+    Totals,
 )
 from deployments.tools.events import CallArguments, CallStarted, ContentText, Event
 from engine.request import TokenLogprobs
@@ -26,6 +26,8 @@ from engine.request import TokenLogprobs
 
 class ChatFormat:
     """A `ReplyFormat`."""
+
+    ends_with_done = True
 
     def __init__(
         self,
@@ -66,11 +68,14 @@ class ChatFormat:
             )
         return [self._chunk([choice]) for choice in choices]
 
-    def usage_chunk(self, usage: Usage) -> JsonObject:
-        return self._chunk([], usage)
+    def usage_chunk(self, totals: Totals) -> JsonObject:
+        return self._chunk([], totals)
+
+    def failure(self, error: JsonObject) -> JsonObject:
+        return error
 
     def whole(
-        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], usage: Usage
+        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], totals: Totals
     ) -> JsonObject:
         written = [
             ChatChoice(
@@ -86,7 +91,8 @@ class ChatFormat:
             created=self._created,
             model=self._model,
             choices=written,
-            usage=usage,
+            usage=totals.usage,
+            metrics=totals.metrics,
             prompt_logprobs=self._prompt(prompt),
         ).model_dump()
 
@@ -103,7 +109,7 @@ class ChatFormat:
     def _chunk(
         self,
         choices: list[ChatChunkChoice],
-        usage: Usage | None = None,
+        totals: Totals | None = None,
         prompt: PromptLogprobs | None = None,
     ) -> JsonObject:
         return ChatCompletionChunk(
@@ -111,7 +117,8 @@ class ChatFormat:
             created=self._created,
             model=self._model,
             choices=choices,
-            usage=usage,
+            usage=totals.usage if totals else None,
+            metrics=totals.metrics if totals else None,
             prompt_logprobs=prompt,
         ).model_dump()
 

@@ -11,7 +11,7 @@ from deployments.openai.replies import (
     CompletionLogprobs,
     JsonObject,
     PromptLogprobs,
-    Usage,
+    Totals,
 )
 from engine.request import TokenLogprobs
 
@@ -28,6 +28,8 @@ class Echo:
 
 class CompletionFormat:
     """A `ReplyFormat`."""
+
+    ends_with_done = True
 
     def __init__(
         self,
@@ -71,11 +73,14 @@ class CompletionFormat:
         )
         return [self._completion([choice])]
 
-    def usage_chunk(self, usage: Usage) -> JsonObject:
-        return self._completion([], usage)
+    def usage_chunk(self, totals: Totals) -> JsonObject:
+        return self._completion([], totals)
+
+    def failure(self, error: JsonObject) -> JsonObject:
+        return error
 
     def whole(
-        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], usage: Usage
+        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], totals: Totals
     ) -> JsonObject:
         echoed, prompt_logprobs = self._echo_logprobs(prompt), self._prompt_logprobs(prompt)
         written = [
@@ -88,7 +93,7 @@ class CompletionFormat:
             )
             for delta in choices
         ]
-        return self._completion(written, usage)
+        return self._completion(written, totals)
 
     def _logprobs(self, delta: ChoiceDelta) -> CompletionLogprobs | None:
         if self._num_top is None:
@@ -106,10 +111,15 @@ class CompletionFormat:
         return self._writer.prompt(prompt, self._num_prompt_top)
 
     def _completion(
-        self, choices: list[CompletionChoice], usage: Usage | None = None
+        self, choices: list[CompletionChoice], totals: Totals | None = None
     ) -> JsonObject:
         return Completion(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=choices,
+            usage=totals.usage if totals else None,
+            metrics=totals.metrics if totals else None,
         ).model_dump()
 
 

@@ -63,6 +63,12 @@ class GenerationRequest(StrictModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     speculation: Speculation | None = None
+    include_speculation_metrics: bool | None = Field(
+        default=None, description="Adds metrics.speculative_decoding to the answer."
+    )
+    timeout: float | None = Field(
+        default=None, description="Seconds after which the request is given up; above 0."
+    )
 
     @property
     def num_choices(self) -> int:
@@ -126,6 +132,14 @@ class GenerationRequest(StrictModel):
         """Raises RequestError."""
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options", "stream_options needs stream to be true")
+        if self.include_speculation_metrics and self.stream and not self.include_usage:
+            raise RequestError(
+                "include_speculation_metrics",
+                "include_speculation_metrics needs stream_options.include_usage in a stream: the "
+                "chunk with the usage carries them; got true",
+            )
+        if self.timeout is not None and self.timeout <= 0:
+            raise RequestError("timeout", f"timeout must be above 0, got {show(self.timeout)}")
         require_range("n", self.n, 1, MAX_CHOICES)
         require_range("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
         if self.top_k is not None and self.top_k < -1:

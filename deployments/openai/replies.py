@@ -1,5 +1,6 @@
 """The shapes of OpenAI's answers, whole ones and stream chunks, for both endpoints."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -30,6 +31,36 @@ class Usage(BaseModel):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
+
+
+class SpeculativeDecoding(BaseModel):
+    """How drafts fared, over all choices. Steps that drafted nothing are not counted."""
+
+    mean_acceptance_length: float | None
+    """Tokens that a step with a draft emitted, the target's own included; None without steps."""
+    draft_acceptance_rate: float | None
+    """Accepted of drafted tokens; None where nothing was drafted."""
+    acceptance_histogram: dict[str, int]
+    """Steps by the number of draft tokens accepted; numbers that never came are left out."""
+    num_spec_steps: int
+    num_draft_tokens: int
+    num_accepted_draft_tokens: int
+
+
+class Metrics(BaseModel):
+    speculative_decoding: SpeculativeDecoding
+
+
+AbsentMetrics = Annotated[Metrics | None, Field(exclude_if=_is_none)]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What is told once of a whole answer."""
+
+    usage: Usage
+    metrics: Metrics | None = None
+    """If they were asked for."""
 
 
 class PromptTokenLogprob(BaseModel):
@@ -68,6 +99,7 @@ class Completion(BaseModel):
     model: str
     choices: list[CompletionChoice]
     usage: Usage | None = None
+    metrics: AbsentMetrics = None
 
 
 class TopLogprob(BaseModel):
@@ -118,6 +150,7 @@ class ChatCompletion(BaseModel):
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    metrics: AbsentMetrics = None
     prompt_logprobs: AbsentPromptLogprobs = None
 
 
@@ -155,4 +188,5 @@ class ChatCompletionChunk(BaseModel):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | None = None
+    metrics: AbsentMetrics = None
     prompt_logprobs: AbsentPromptLogprobs = None

@@ -6,7 +6,7 @@
 the text at the same token whatever the size of the deltas.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,6 +58,9 @@ class TextAssembler:
         self.num_accepted = 0
         self.num_rejected = 0
         """Draft tokens that are, or are not, among those tokens."""
+        self.accepted_in_steps: Counter[int] = Counter()
+        """Steps by accepted draft tokens. One that drafted nothing says nothing of drafts, and is
+        left out."""
 
     def push(self, delta: TokenDelta) -> None:
         """Take one delta. Nothing after the end is looked at."""
@@ -75,6 +78,8 @@ class TextAssembler:
         self.num_tokens += num_taken
         num_accepted = min(delta.num_accepted, num_taken)
         self.num_accepted += num_accepted
+        if delta.num_drafted:
+            self.accepted_in_steps[num_accepted] += 1
         self.num_rejected += delta.num_drafted - num_accepted
         if delta.finish_reason is not None and not self._is_cut:
             self._show(self._matcher.push(self._stream.flush()))

@@ -15,8 +15,10 @@ def render_chat(
     tokenizer: "PreTrainedTokenizerFast",
     messages: Sequence[dict[str, Any]],
     tools: Sequence[dict[str, Any]] | None = None,
+    *,
+    add_generation_prompt: bool = True,
 ) -> str:
-    """The conversation, ready for the assistant's answer.
+    """The conversation, ready for the assistant's answer if `add_generation_prompt`.
 
     Raises RequestError when the model has no template, or when its template refuses the messages.
     """
@@ -29,7 +31,7 @@ def render_chat(
             list(messages),
             tools=None if tools is None else list(tools),
             tokenize=False,
-            add_generation_prompt=True,
+            add_generation_prompt=add_generation_prompt,
         )
     except (TemplateError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__

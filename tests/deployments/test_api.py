@@ -182,3 +182,16 @@ async def test_the_documentation_shows_the_requests(app: App) -> None:
     assert body["required"] == ["model", "messages"]
     assert body["properties"]["messages"]["items"]["properties"]["role"]["enum"]
     assert "$ref" not in json.dumps(body)
+
+
+async def test_the_documentation_shows_the_errors(app: App) -> None:
+    async with app.client() as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+    for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses"):
+        post = paths[path]["post"]
+        assert set(post["responses"]) == {"200", "400", "404", "408", "413", "500", "503"}
+        assert "text/event-stream" in post["responses"]["200"]["content"]
+        fields = post["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        assert {"timeout", "include_speculation_metrics"} <= set(fields)
+    for path in ("/tokenize", "/detokenize"):
+        assert set(paths[path]["post"]["responses"]) == {"200", "400", "404", "413", "500"}

@@ -153,3 +153,42 @@ def test_a_client_that_gives_up_on_a_whole_answer_frees_its_blocks(app: RunningA
     with pytest.raises(openai.APITimeoutError):
         impatient.completions.create(model="tiny", prompt=PROMPT, max_tokens=CONTEXT_TOKENS)
     eventually(app.is_idle, "the blocks of an abandoned request are free")
+
+
+def test_a_response_streamed_or_not_is_the_chats_text(app: RunningApp) -> None:
+    client = app.client()
+    arguments: dict[str, Any] = {"model": "tiny", "extra_body": {"seed": 7}}
+    whole = client.responses.create(input="One two three", max_output_tokens=24, **arguments)
+    events = list(
+        client.responses.create(
+            input="One two three", max_output_tokens=24, stream=True, **arguments
+        )
+    )
+    chat = client.chat.completions.create(
+        model="tiny",
+        messages=[{"role": "user", "content": "One two three"}],
+        max_completion_tokens=24,
+        seed=7,
+    )
+    assert whole.output_text == chat.choices[0].message.content
+    last = events[-1]
+    assert last.type == "response.incomplete"
+    assert last.response.output_text == whole.output_text
+
+
+def test_a_deadline_frees_the_blocks(app: RunningApp) -> None:
+    body = {"model": "tiny", "prompt": PROMPT, "max_tokens": CONTEXT_TOKENS, "ignore_eos": True}
+    answer = httpx.post(f"{app.url}/v1/completions", json=body | {"timeout": 0.2}, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (408, "timeout")
+    eventually(app.is_idle, "the blocks of a request whose time is up are free")
+
+
+def test_an_id_is_told_once_through_the_proxy(app: RunningApp) -> None:
+    def told(**headers: str) -> str:
+        answer = httpx.get(f"{app.url}/v1/models", headers=headers)
+        (request_id,) = answer.headers.get_list("x-request-id")
+        return request_id
+
+    assert told(**{"x-request-id": "order 66"}) == "order 66"
+    assert told(**{"x-request-id": "x" * 129}) != "x" * 129
+    assert told() != told()
