@@ -189,7 +189,17 @@ async def test_the_documentation_shows_the_errors(app: App) -> None:
         paths = (await client.get("/openapi.json")).json()["paths"]
     for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses"):
         post = paths[path]["post"]
-        assert set(post["responses"]) == {"200", "400", "404", "408", "413", "500", "503"}
+        assert set(post["responses"]) == {
+            "200",
+            "400",
+            "401",
+            "404",
+            "408",
+            "413",
+            "429",
+            "500",
+            "503",
+        }
         assert "text/event-stream" in post["responses"]["200"]["content"]
         fields = post["requestBody"]["content"]["application/json"]["schema"]["properties"]
         assert {"timeout", "include_speculation_metrics"} <= set(fields)
