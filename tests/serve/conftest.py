@@ -1,5 +1,6 @@
 """One real Ray, Serve and replica for all tests here, with a tiny random model in float32."""
 
+import random
 import socket
 import time
 import warnings
@@ -27,6 +28,7 @@ with warnings.catch_warnings():
 WAIT_S = 60.0
 START_S = 240.0
 """On a machine where nothing is compiled yet, and that is busy with other tests."""
+PORTS = (20_000, 32_000)
 CONTEXT_TOKENS = 4096
 """Long enough for an answer that nobody waits for to its end."""
 
@@ -48,9 +50,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """Not one of those that the system hands out to whoever asks for any: Ray's own processes would
+    take it before the proxy does."""
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
         return port
 
 
