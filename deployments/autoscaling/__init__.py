@@ -1,0 +1,1 @@
+"""How many replicas: what each says of its load, the rule, and its place in Ray Serve."""
