@@ -9,6 +9,8 @@ from ray.serve.config import DeploymentActorConfig
 
 from cluster.policy_client import POLICY_ACTOR
 from deployments.arguments import parse_arguments
+from deployments.autoscaling.decision import Targets
+from deployments.autoscaling.policy import serve_autoscaling
 from deployments.config import AppConfig
 from deployments.replica import PacelineReplica
 from policy.actor import PolicyActor
@@ -52,7 +54,7 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
         }
     deployment = serve.deployment(
         name=DEPLOYMENT_NAME,
-        num_replicas=replicas.num_replicas,
+        **_number_of_replicas(config),
         ray_actor_options={"num_cpus": replicas.num_cpus, "num_gpus": replicas.num_gpus},
         max_ongoing_requests=config.max_ongoing_requests,
         # The proxy refuses nobody: a full engine does, at once, in the API's own words.
@@ -73,6 +75,12 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
     )(PacelineReplica)
     application: serve.Application = deployment.bind(config)
     return application
+
+
+def _number_of_replicas(config: AppConfig) -> dict[str, Any]:
+    if config.autoscaling is None:
+        return {"num_replicas": config.replicas.num_replicas}
+    return {"autoscaling_config": serve_autoscaling(Targets(**config.autoscaling.model_dump()))}
 
 
 app: Final = build_application(AppConfig())

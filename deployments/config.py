@@ -115,6 +115,26 @@ class ReplicasSection(Section):
     graceful_shutdown_timeout_s: float = Field(120.0, ge=0)
 
 
+class AutoscalingSection(Section):
+    min_replicas: int = Field(1, ge=0)
+    max_replicas: int = Field(ge=1)
+    target_tpot_ms: float = Field(100.0, gt=0)
+    target_ttft_ms: float = Field(2000.0, gt=0)
+    upscale_delay_s: float = Field(2.0, ge=0)
+    downscale_delay_s: float = Field(120.0, ge=0)
+    start_s: float = Field(30.0, ge=0)
+    catch_up_s: float = Field(60.0, gt=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"min_replicas must be at most max_replicas ({self.max_replicas}), got "
+                f"{self.min_replicas}"
+            )
+        return self
+
+
 class AppConfig(Section):
     """The whole configuration."""
 
@@ -126,6 +146,7 @@ class AppConfig(Section):
     server: ServerSection = ServerSection()
     limits: LimitsSection = LimitsSection()
     replicas: ReplicasSection = ReplicasSection()
+    autoscaling: AutoscalingSection | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -143,6 +164,12 @@ class AppConfig(Section):
                 _ = self.rank_placement
             except ConfigError as error:
                 raise ValueError(str(error)) from None
+        if self.autoscaling is not None and "num_replicas" in self.replicas.model_fields_set:
+            raise ValueError(
+                "replicas.num_replicas and autoscaling exclude each other; leave one of them out, "
+                f"got num_replicas {self.replicas.num_replicas} and autoscaling with max_replicas "
+                f"{self.autoscaling.max_replicas}"
+            )
         asked = self.replicas.max_ongoing_requests
         if asked is not None and asked <= self._max_engine_requests:
             raise ValueError(
@@ -160,6 +187,13 @@ class AppConfig(Section):
 
         folder = find_folder(self.model)
         return folder.name or self.model if folder is not None else self.model
+
+    @property
+    def most_replicas(self) -> int:
+        """Replicas at once, at most."""
+        if self.autoscaling is not None:
+            return self.autoscaling.max_replicas
+        return self.replicas.num_replicas
 
     @property
     def _max_engine_requests(self) -> int:
@@ -240,7 +274,7 @@ class AppConfig(Section):
 
     def _default_num_threads(self) -> int:
         # Ray sets OMP_NUM_THREADS from num_cpus, so torch's own default would be one thread.
-        processes = self.replicas.num_replicas * self.engine.tp_size
+        processes = self.most_replicas * self.engine.tp_size
         return max(1, len(os.sched_getaffinity(0)) // processes)
 
 

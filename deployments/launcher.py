@@ -31,6 +31,9 @@ _ENVIRONMENT: Final = {
     "RAY_SERVE_DEPLOYMENT_ACTOR_HEALTH_CHECK_PERIOD_S": "3",
     # An engine that is dead or has stalled finishes nothing: its clients are not to wait for it.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    # What autoscaling decides by; Serve's own period is ten seconds.
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
+    "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
 }
 _SPIN_COUNT: Final = "GOMP_SPINCOUNT"
 _WAIT_POLICY: Final = "OMP_WAIT_POLICY"
@@ -119,7 +122,7 @@ class Launcher:
         if self._config.engine.tp_size > 1:
             nodes = ray.nodes()  # type: ignore[no-untyped-call]
             resources = [node["Resources"] for node in nodes if node["Alive"]]
-            replicas = self._config.replicas.num_replicas
+            replicas = self._config.most_replicas
             require_room(self._config.rank_placement, resources, replicas)
 
     def start_serve(self) -> None:
@@ -241,12 +244,13 @@ class Launcher:
     def _require_resources(self, available: Mapping[str, float]) -> None:
         """Raise ConfigError for replicas that Ray could never place, instead of waiting for it."""
         replicas = self._config.replicas
+        number = "num_replicas" if self._config.autoscaling is None else "autoscaling.max_replicas"
         for resource, each in (("CPU", replicas.num_cpus), ("GPU", replicas.num_gpus)):
-            reserved = each * replicas.num_replicas * self._config.engine.tp_size
+            reserved = each * self._config.most_replicas * self._config.engine.tp_size
             if reserved > available.get(resource, 0.0):
                 raise ConfigError(
                     f"replicas: {reserved / each:g} x {each:g} {resource}s are reserved "
-                    f"(num_replicas, engine.tp_size, num_{resource.lower()}s); this machine has "
+                    f"({number}, engine.tp_size, num_{resource.lower()}s); this machine has "
                     f"{available.get(resource, 0.0):g}"
                 )
 

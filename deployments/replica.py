@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from cluster.ranks import RayRanks
+    from deployments.autoscaling.report import LoadReport
     from deployments.knowledge import Knowledge
     from deployments.service import GenerationService
     from engine.loop import EngineLoop
@@ -51,7 +52,7 @@ class PacelineReplica:
             self._keys = KeyRing(LiveSettings().keys_path(config), os.environ)
             # In a thread: Serve's own calls on this event loop go on being answered.
             may_calibrate = _asking(asyncio.get_running_loop(), replica_id)
-            loop, self._service, knowledge = await asyncio.to_thread(
+            loop, self._service, knowledge, self._load_report = await asyncio.to_thread(
                 _load, config, report, may_calibrate
             )
         except Exception as error:
@@ -63,9 +64,9 @@ class PacelineReplica:
             initial_publication(config.initial_policy),
             connect_policy_actor,
             loop.set_table,
-            loop.drain_stats,
+            self._load_report.timed(loop.drain_stats),
             introduction=None if knowledge is None else knowledge.introduction,
-            keep=(lambda learned: None) if knowledge is None else knowledge.keep,
+            keep=_keep_and_learn(knowledge, self._load_report),
         )
         self._policy = PolicyAccess(
             replica_id, self._channel, connect_policy_actor, config.max_draft_len
@@ -112,6 +113,13 @@ class PacelineReplica:
             async for chunk in chunks:
                 yield chunk
 
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Serve where replicas are added and removed by their load."""
+        assert self._engine_loop is not None
+        assert self._channel is not None
+        load = self._load_report.load(self._engine_loop.status(), self._channel.status().held.table)
+        return load.as_stats()
+
     def check_health(self) -> None:
         """Called by Serve; raises EngineDead, upon which Serve replaces this replica."""
         if self._engine_loop is not None:
@@ -129,9 +137,11 @@ def _load(
     config: AppConfig,
     report: Callable[[str], None],
     may_calibrate: Callable[[Introduction], bool],
-) -> "tuple[EngineLoop, GenerationService, Knowledge | None]":
-    """Build the engine, what is known of its kind, and its text service. Raises ConfigError."""
+) -> "tuple[EngineLoop, GenerationService, Knowledge | None, LoadReport]":
+    """Build the engine, what is known of its kind, its text service and what tells of its load.
+    Raises ConfigError."""
     report("importing torch")
+    from deployments.autoscaling.report import LoadReport
     from deployments.knowledge import Knowledge
     from deployments.models.cache import default_home
     from deployments.service import GenerationService
@@ -151,8 +161,11 @@ def _load(
             knowledge.calibrate(engine, report, may_calibrate)
     loop = EngineLoop(engine)
     loop.start()
+    load_report = LoadReport(
+        engine_config.max_num_seqs, None if knowledge is None else knowledge.introduction
+    )
     service = GenerationService(
-        loop,
+        load_report.counted(loop),
         tokenizer,
         config.model_name,
         max_model_len=engine.max_model_len,
@@ -160,7 +173,18 @@ def _load(
         request_timeout_s=config.server.request_timeout_s,
     )
     garbage.settle()
-    return loop, service, knowledge
+    return loop, service, knowledge, load_report
+
+
+def _keep_and_learn(
+    knowledge: "Knowledge | None", load_report: "LoadReport"
+) -> Callable[[dict[str, Any]], None]:
+    def keep(learned: dict[str, Any]) -> None:
+        load_report.learn(learned)
+        if knowledge is not None:
+            knowledge.keep(learned)
+
+    return keep
 
 
 def _ranks(config: AppConfig) -> "RayRanks | None":

@@ -129,8 +129,29 @@ class Learner:
         if rounds is None:
             length = min(table.draft_len(batch_size), self._max_draft_len)
             return f"at batch {batch_size} length {length}: no cost was measured yet"
-        held = Lengths(*(min(s, self._max_draft_len) for s in table.lengths(batch_size)))
+        held = self._held(batch_size, table)
         return explain(rounds.choice(held), rounds.best(), rounds.alike(), rounds.acceptance)
+
+    def seconds_per_token(self, batch_size: int, table: SpeculationTable) -> float | None:
+        """From one token of a sequence to its next, when so many decode with the table's lengths;
+        None where nothing was measured yet."""
+        rounds = self._rounds(batch_size)
+        if rounds is None:
+            return None
+        choice = rounds.choice(self._held(batch_size, table))
+        return choice.round_seconds / choice.tokens_per_round
+
+    def seconds_per_prompt_token(self) -> float | None:
+        """As of one more token in the largest pass that was measured; None where none was."""
+        if self._cost is None:
+            return None
+        calibration = self._cost.calibration
+        batch_size, draft_len = calibration.batch_sizes[-1], calibration.draft_lens[-1]
+        target = self._cost.model().at(batch_size, self._context).target
+        return max(0.0, target(draft_len) - target(0.0)) / (batch_size * draft_len)
+
+    def _held(self, batch_size: int, table: SpeculationTable) -> Lengths:
+        return Lengths(*(min(s, self._max_draft_len) for s in table.lengths(batch_size)))
 
     def _rounds(self, batch_size: int) -> Rounds | None:
         if self._cost is None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 _SECONDS_AT = "seconds_per_token_at_"
 
@@ -85,7 +86,7 @@ class ReplicaLoad:
             return 0.0
         if batch_size <= table[0][0]:
             return table[0][1]
-        for (low, before), (high, after) in zip(table, table[1:], strict=False):
+        for (low, before), (high, after) in pairwise(table):
             if batch_size <= high:
                 return before + (after - before) * (batch_size - low) / (high - low)
         last, seconds = table[-1]
@@ -99,7 +100,7 @@ class ReplicaLoad:
         last, seconds = self.seconds_per_token[-1]
         if seconds <= limit_s:
             return min(self.max_num_seqs, last * limit_s / seconds)
-        pairs = list(zip(self.seconds_per_token, self.seconds_per_token[1:], strict=False))
+        pairs = list(pairwise(self.seconds_per_token))
         for (low, before), (high, after) in reversed(pairs):
             if before <= limit_s:
                 found = low + (high - low) * (limit_s - before) / (after - before)

@@ -15,8 +15,8 @@ from deployments.autoscaling.load import ReplicaLoad
 
 logger = logging.getLogger("ray.serve")
 
-LOOK_BACK_S: Final = 10.0
-"""Serve asks a replica every fifth of it."""
+LOOK_BACK_S: Final = 11.0
+"""Serve asks a replica every fifth of it, and wants more than 10."""
 _MEMORY: Final = "paceline"
 _PRESENT: Final = "num_requests"
 """A number that every report has."""
@@ -84,7 +84,7 @@ def serve_autoscaling(targets: Targets) -> AutoscalingConfig:
         look_back_period_s=LOOK_BACK_S,
         upscale_delay_s=0.0,
         downscale_delay_s=0.0,
-        policy=AutoscalingPolicy(
+        policy=AutoscalingPolicy(  # type: ignore[no-untyped-call]  # Serve's own, untyped
             policy_function=PacelineScaling,
             policy_kwargs={name: getattr(targets, name) for name in Targets.__slots__},
         ),

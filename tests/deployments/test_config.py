@@ -255,3 +255,28 @@ def test_compiled_code_is_kept_in_the_cache_unless_told_otherwise(
     assert config.engine_config().compile_folder == tmp_path / "home" / "compiled"
     off = parse_config({"model": str(tmp_path), "engine": {"compile": False}}, "test")
     assert off.engine_config().compile_folder is None
+
+
+def test_autoscaling_takes_the_place_of_the_number_of_replicas(tmp_path: Path) -> None:
+    config = parse_config({"autoscaling": {"max_replicas": 3}}, "args")
+    assert config.most_replicas == 3
+    assert parse_config({"replicas": {"num_replicas": 2}}, "args").most_replicas == 2
+    both = "replicas: {num_replicas: 2}\nautoscaling: {max_replicas: 3}"
+    assert fault_of(tmp_path, both) == (
+        "replicas.num_replicas and autoscaling exclude each other; leave one of them out, got "
+        "num_replicas 2 and autoscaling with max_replicas 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "autoscaling.max_replicas"),
+        ("{max_replicas: 0}", "autoscaling.max_replicas must be at least 1, got 0"),
+        ("{max_replicas: 2, min_replicas: 3}", "must be at most max_replicas (2), got 3"),
+        ("{max_replicas: 2, target_tpot_ms: 0}", "autoscaling.target_tpot_ms must be above 0"),
+        ("{max_replicas: 2, target_itl_ms: 9}", "autoscaling.target_itl_ms is not a known key"),
+    ],
+)
+def test_faults_of_autoscaling_name_the_key(tmp_path: Path, text: str, says: str) -> None:
+    assert says in fault_of(tmp_path, f"autoscaling: {text}")

@@ -200,31 +200,28 @@ def test_the_memory_stays_small() -> None:
 
 
 NUMBERS = st.floats(min_value=0, max_value=1e300)
+NAMES = (
+    "num_requests",
+    "num_running",
+    "prompt_tokens",
+    "new_tokens",
+    "prompt_tokens_per_s",
+    "new_tokens_per_s",
+    "recent_prompt_tokens_per_s",
+    "recent_new_tokens_per_s",
+    "kv_use",
+    "seconds_per_prompt_token",
+)
+ANY_LOAD = st.builds(
+    ReplicaLoad,
+    **dict.fromkeys(NAMES, NUMBERS),
+    max_num_seqs=st.floats(min_value=1, max_value=1e300),
+    seconds_per_token=st.sampled_from([(), TABLE, ((1, 1e-300),), ((7, 1e300),)]),
+)
 
 
 @given(
-    loads=st.lists(
-        st.none()
-        | st.builds(
-            ReplicaLoad,
-            **dict.fromkeys(
-                (
-                    "num_requests",
-                    "num_running",
-                    "prompt_tokens",
-                    "new_tokens",
-                    "prompt_tokens_per_s",
-                    "new_tokens_per_s",
-                    "kv_use",
-                    "seconds_per_prompt_token",
-                ),
-                NUMBERS,
-            ),
-            max_num_seqs=st.floats(min_value=1, max_value=1e300),
-            seconds_per_token=st.sampled_from([(), TABLE, ((1, 1e-300),), ((7, 1e300),)]),
-        ),
-        max_size=4,
-    ),
+    loads=st.lists(st.none() | ANY_LOAD, max_size=4),
     target=st.integers(-3, 40),
     queued=st.floats(allow_nan=True, allow_infinity=True),
     now_s=st.floats(min_value=-1e18, max_value=1e18),
