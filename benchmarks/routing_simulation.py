@@ -30,9 +30,24 @@ class Ask:
     digests: tuple[bytes, ...] = ()
     """Of its beginning, one for each `TOKENS_PER_DIGEST` more."""
 
+    conversation: bytes | None = None
+
     @property
-    def seen(self) -> SeenRequest:
+    def as_handle_call(self) -> SeenRequest:
+        """What a router sees of it whole."""
         return SeenRequest(self.prompt_tokens, self.digests, TOKENS_PER_DIGEST)
+
+    @property
+    def as_session(self) -> SeenRequest:
+        """What it sees of an HTTP request that names its session."""
+        if self.conversation is None:
+            return self.as_http
+        return SeenRequest(self.prompt_tokens, (self.conversation,), self.prompt_tokens)
+
+    @property
+    def as_http(self) -> SeenRequest:
+        """What it sees of any other HTTP request."""
+        return SeenRequest(self.prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)

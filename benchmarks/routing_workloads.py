@@ -37,7 +37,8 @@ def chat(count: int, draw: random.Random) -> list[Ask]:
             answer = min(MOST_NEW_TOKENS, int(draw.expovariate(1 / 200)) + 1)
             if said > MOST_PROMPT_TOKENS:
                 break
-            asks.append(Ask(at_s, said, answer, _digests(system, conversation, said)))
+            digests = _digests(system, conversation, said)
+            asks.append(Ask(at_s, said, answer, digests, f"c{conversation}".encode()))
             said += answer
             at_s += THINK_S * (0.5 + draw.expovariate(1.0)) + answer * 0.03
     return sorted(asks, key=lambda ask: ask.at_s)[:count]
@@ -70,7 +71,9 @@ def _rows(file: Path, count: int) -> Iterator[Ask]:
             at = datetime.fromisoformat(row["TIMESTAMP"][:26])
             first = first or at
             seconds = (at - first).total_seconds()
-            yield Ask(seconds, max(1, int(row["ContextTokens"])), max(1, int(row["GeneratedTokens"])))
+            yield Ask(
+                seconds, max(1, int(row["ContextTokens"])), max(1, int(row["GeneratedTokens"]))
+            )
 
 
 def at_load(asks: Sequence[Ask], num_replicas: int, load: float) -> list[Ask]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic import RootModel, model_validator
 from ray import serve
-from ray.serve.config import DeploymentActorConfig
+from ray.serve.config import DeploymentActorConfig, RequestRouterConfig
 
 from cluster.policy_client import POLICY_ACTOR
 from deployments.arguments import parse_arguments
@@ -13,12 +13,16 @@ from deployments.autoscaling.decision import Targets
 from deployments.autoscaling.policy import serve_autoscaling
 from deployments.config import AppConfig
 from deployments.replica import PacelineReplica
+from deployments.routing.router import LeastTokensRouter
 from policy.actor import PolicyActor
 
 DEPLOYMENT_NAME: Final = "paceline"
 HEALTH_CHECK_PERIOD_S: Final = 2.0
 MAX_POLICY_CALLS: Final = 10_000
 """Calls that wait in the policy actor at once: one long poll per replica, and some reports."""
+
+ROUTING_STATS_PERIOD_S: Final = 2.0
+"""How often a replica tells routers its tokens; a router knows at once of what it sent itself."""
 
 
 class BuilderArguments(RootModel[AppConfig]):
@@ -55,6 +59,7 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
     deployment = serve.deployment(
         name=DEPLOYMENT_NAME,
         **_number_of_replicas(config),
+        **_routing(config),
         ray_actor_options={"num_cpus": replicas.num_cpus, "num_gpus": replicas.num_gpus},
         max_ongoing_requests=config.max_ongoing_requests,
         # The proxy refuses nobody: a full engine does, at once, in the API's own words.
@@ -81,6 +86,17 @@ def _number_of_replicas(config: AppConfig) -> dict[str, Any]:
     if config.autoscaling is None:
         return {"num_replicas": config.replicas.num_replicas}
     return {"autoscaling_config": serve_autoscaling(Targets(**config.autoscaling.model_dump()))}
+
+
+def _routing(config: AppConfig) -> dict[str, Any]:
+    if config.replicas.routing == "two_choices":
+        return {}  # Serve's own default
+    return {
+        "request_router_config": RequestRouterConfig(
+            request_router_class=LeastTokensRouter,  # type: ignore[arg-type]  # Serve's own, untyped
+            request_routing_stats_period_s=ROUTING_STATS_PERIOD_S,  # type: ignore[arg-type]
+        )
+    }
 
 
 app: Final = build_application(AppConfig())

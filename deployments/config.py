@@ -111,6 +111,7 @@ class ReplicasSection(Section):
     max_ongoing_requests: int | None = Field(None, ge=1)
     num_cpus: float = Field(1.0, ge=0)
     num_gpus: float = Field(0.0, ge=0)
+    routing: Literal["least_tokens", "two_choices"] = "least_tokens"
     placement: Literal["STRICT_PACK", "PACK"] = "STRICT_PACK"
     graceful_shutdown_timeout_s: float = Field(120.0, ge=0)
 

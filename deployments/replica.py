@@ -21,6 +21,7 @@ from deployments.config import AppConfig
 from deployments.limits import Limits
 from deployments.live_settings import LiveSettings, parse_live
 from deployments.policy_access import PolicyAccess
+from deployments.routing.books import OUTSTANDING, PROMPT_SHARE
 from engine.errors import in_one_line
 from policy.board import Introduction, initial_publication
 
@@ -119,6 +120,10 @@ class PacelineReplica:
         assert self._channel is not None
         load = self._load_report.load(self._engine_loop.status(), self._channel.status().held.table)
         return load.as_stats()
+
+    def record_routing_stats(self) -> dict[str, float]:
+        """Called by Serve, which hands it on to all routers."""
+        return {OUTSTANDING: self._load_report.outstanding_tokens(PROMPT_SHARE)}
 
     def check_health(self) -> None:
         """Called by Serve; raises EngineDead, upon which Serve replaces this replica."""

@@ -51,3 +51,8 @@ class LoadReport:
             seconds_per_token=self._pace.seconds_per_token(table),
             **asdict(work),
         )
+
+    def outstanding_tokens(self, prompt_share: float) -> float:
+        """New ones, and those of prompts at so much of their weight."""
+        work = self._ledger.work()
+        return work.new_tokens + prompt_share * work.prompt_tokens

@@ -8,9 +8,14 @@ from typing import Generic, TypeVar
 from deployments.routing.view import SeenRequest
 
 Replica = TypeVar("Replica", bound=Hashable)
+OUTSTANDING = "outstanding_tokens"
+"""The name under which a replica tells them to routers."""
 USUAL_NEW_TOKENS = 128
 """Expected of an answer: its length is not known before its end, and HTTP's body is not seen."""
-MOST_IMBALANCE = 2048
+PROMPT_SHARE = 0.25
+"""Of a new token's weight, a prompt token's: it is computed with many others in one pass, and long
+before the answer ends."""
+MOST_IMBALANCE = 1024
 """Tokens by which a replica may lie above the least loaded one, and still get what it has the
 beginning of."""
 MOST_DIGESTS = 65_536
@@ -20,24 +25,25 @@ MOST_DIGESTS = 65_536
 @dataclass(slots=True)
 class _Sent(Generic[Replica]):
     replica: Replica
-    tokens: int
+    tokens: float
 
 
 class RoutingBooks(Generic[Replica]):
-    """Of one router, which knows what passes through it and nothing else. Ties go to whoever was
-    chosen longest ago."""
+    """Of one router. What passes through it it knows at once; what came to a replica by others, as
+    the replica says now and then. Ties go to whoever was chosen longest ago."""
 
     def __init__(
         self,
         *,
-        follows_prefixes: bool = True,
-        most_imbalance: int = MOST_IMBALANCE,
+        prompt_share: float = PROMPT_SHARE,
+        most_imbalance: float = MOST_IMBALANCE,
         most_digests: int = MOST_DIGESTS,
     ) -> None:
-        self._follows_prefixes = follows_prefixes
+        self._prompt_share = prompt_share
         self._most_imbalance = most_imbalance
         self._most_digests = most_digests
-        self._outstanding: dict[Replica, int] = {}
+        self._outstanding: dict[Replica, float] = {}
+        self._others: dict[Replica, float] = {}
         self._sent: dict[str, _Sent[Replica]] = {}
         self._homes: OrderedDict[bytes, Replica] = OrderedDict()
         self._chosen: dict[Replica, int] = {}
@@ -49,10 +55,10 @@ class RoutingBooks(Generic[Replica]):
         least = min((self.outstanding(replica) for replica in replicas), default=0)
         cached = self._cached(request)
 
-        def rank(replica: Replica) -> tuple[int, int]:
+        def rank(replica: Replica) -> tuple[float, int]:
             load = self.outstanding(replica)
             if load <= least + self._most_imbalance:
-                load -= cached.get(replica, 0)
+                load -= self._prompt_share * cached.get(replica, 0)
             return load, self._chosen.get(replica, 0)
 
         return sorted(replicas, key=rank)
@@ -61,12 +67,13 @@ class RoutingBooks(Generic[Replica]):
         """Write down that a request goes there; a second time, that it goes elsewhere."""
         self.end(request_id)
         expected = min(request.max_tokens or USUAL_NEW_TOKENS, USUAL_NEW_TOKENS)
-        tokens = request.prompt_tokens - self._cached(request).get(replica, 0) + expected
-        self._sent[request_id] = _Sent(replica, max(1, tokens))
-        self._outstanding[replica] = self.outstanding(replica) + self._sent[request_id].tokens
+        to_compute = request.prompt_tokens - self._cached(request).get(replica, 0)
+        tokens = self._prompt_share * to_compute + expected
+        self._sent[request_id] = _Sent(replica, tokens)
+        self._outstanding[replica] = self._outstanding.get(replica, 0.0) + tokens
         self._num_chosen += 1
         self._chosen[replica] = self._num_chosen
-        for digest in request.digests if self._follows_prefixes else ():
+        for digest in request.digests:
             self._homes[digest] = replica
             self._homes.move_to_end(digest)
         while len(self._homes) > self._most_digests:
@@ -78,19 +85,24 @@ class RoutingBooks(Generic[Replica]):
         if sent is not None and sent.replica in self._outstanding:
             self._outstanding[sent.replica] -= sent.tokens
 
+    def hear(self, replica: Replica, tokens: float) -> None:
+        """What a replica says that it has outstanding: what is more than we sent came by others."""
+        self._others[replica] = max(0.0, tokens - self._outstanding.get(replica, 0.0))
+
     def keep_only(self, replicas: Sequence[Replica]) -> None:
         """Forget the others."""
         alive = set(replicas)
-        for replica in [replica for replica in self._outstanding if replica not in alive]:
-            del self._outstanding[replica]
+        for tokens in (self._outstanding, self._others):
+            for replica in [replica for replica in tokens if replica not in alive]:
+                del tokens[replica]
         self._chosen = {r: number for r, number in self._chosen.items() if r in alive}
         self._sent = {i: sent for i, sent in self._sent.items() if sent.replica in alive}
         for digest in [digest for digest, home in self._homes.items() if home not in alive]:
             del self._homes[digest]
 
-    def outstanding(self, replica: Replica) -> int:
-        """Tokens of its requests under way that came through here."""
-        return self._outstanding.get(replica, 0)
+    def outstanding(self, replica: Replica) -> float:
+        """Tokens of its requests under way, those of prompts by their share."""
+        return self._outstanding.get(replica, 0.0) + self._others.get(replica, 0.0)
 
     def _cached(self, request: SeenRequest) -> dict[Replica, int]:
         """Tokens of its beginning that a replica has computed: one replica, or none."""

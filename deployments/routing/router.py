@@ -11,7 +11,7 @@ from ray.serve.request_router import (
     RunningReplica,
 )
 
-from deployments.routing.books import RoutingBooks
+from deployments.routing.books import OUTSTANDING, RoutingBooks
 from deployments.routing.view import SeenRequest, see
 
 
@@ -55,6 +55,10 @@ class LeastTokensRouter(RequestRouter):
     def update_replicas(self, replicas: Sequence[RunningReplica]) -> None:
         super().update_replicas(list(replicas))
         self._books.keep_only([replica.replica_id for replica in replicas])
+        for replica in replicas:
+            tokens = replica.routing_stats.get(OUTSTANDING)
+            if isinstance(tokens, int | float):
+                self._books.hear(replica.replica_id, tokens)
 
     def _forgetting(self, pending_request: PendingRequest) -> Any:
         request_id = pending_request.metadata.internal_request_id

@@ -35,6 +35,8 @@ def see(args: Sequence[Any], session_id: str) -> SeenRequest:
     if isinstance(first, Mapping):
         return _see_body(first)
     length = _content_length(first) if isinstance(first, bytes) else _NO_LENGTH
+    if not length:
+        return SeenRequest(0, max_tokens=1)  # of the control routes, most likely
     tokens = length // CHARS_PER_TOKEN
     if not session_id:
         return SeenRequest(tokens)
