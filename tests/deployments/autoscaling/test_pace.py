@@ -57,5 +57,5 @@ def test_without_a_calibration_the_steps_that_were_made_tell() -> None:
         window.record_rounds(2, 1, 2, times=3)
     window.target_seconds = 0.7  # 0.2 of it in steps that computed prompts too
     pace.observe(window, prompt_tokens=100)
-    assert pace.seconds_per_token(PLAIN) == ((4, pytest.approx(0.03)),)
+    assert dict(pace.seconds_per_token(PLAIN)) == {4: pytest.approx(0.03)}
     assert pace.seconds_per_prompt_token() == pytest.approx(0.002)

@@ -8,9 +8,11 @@ from ray.serve._private.common import DeploymentID, ReplicaID, TimeStampedValue
 from ray.serve.autoscaling_policy import _apply_autoscaling_config
 from ray.serve.config import AutoscalingContext
 
+from deployments.app import build_application
 from deployments.autoscaling.decision import Targets
 from deployments.autoscaling.load import ReplicaLoad
 from deployments.autoscaling.policy import PacelineScaling, observe, serve_autoscaling
+from deployments.config import parse_config
 from tests.deployments.autoscaling.test_decision import BUSY
 
 TARGETS = Targets(min_replicas=0, max_replicas=4, target_tpot_ms=50.0)
@@ -106,3 +108,15 @@ def test_an_error_keeps_the_number(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_first_replica_is_always_started() -> None:
     assert serve_autoscaling(TARGETS).initial_replicas == 1
     assert serve_autoscaling(replace(TARGETS, min_replicas=2)).initial_replicas == 2
+
+
+def test_it_is_the_policy_of_an_application_that_asks_for_it() -> None:
+    def options_of(**values: Any) -> Any:
+        app = build_application(parse_config({"model": "x", **values}, "args"))
+        return app._bound_deployment._deployment_config
+
+    scaled = options_of(autoscaling={"max_replicas": 3, "target_tpot_ms": 40.0}).autoscaling_config
+    assert (scaled.min_replicas, scaled.max_replicas) == (1, 3)
+    assert scaled.policy.policy_kwargs["target_tpot_ms"] == 40.0
+    assert scaled.policy.get_policy().__name__ == "PacelineScaling"
+    assert options_of(replicas={"num_replicas": 2}).autoscaling_config is None
