@@ -135,6 +135,14 @@ def test_prompts_beyond_the_target_of_the_first_token_count() -> None:
     assert number_of(prompts, targets=patient) == 1
 
 
+def test_one_is_given_up_only_where_the_others_have_room() -> None:
+    """Of one replica at the stricter target, 288 tokens a second would be all."""
+    light = replace(IDLE, num_requests=2.0, num_running=2.0, new_tokens=200.0)
+    full, half_full = (replace(light, new_tokens_per_s=each) for each in (115.0, 93.0))
+    assert number_of(full, full) == 2
+    assert number_of(half_full, half_full) == 1
+
+
 def test_missing_stats_are_not_taken_for_idleness() -> None:
     assert number_of(None, None) == 2
     assert number_of(IDLE, None) == 2
