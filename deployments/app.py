@@ -20,7 +20,6 @@ DEPLOYMENT_NAME: Final = "paceline"
 HEALTH_CHECK_PERIOD_S: Final = 2.0
 MAX_POLICY_CALLS: Final = 10_000
 """Calls that wait in the policy actor at once: one long poll per replica, and some reports."""
-
 ROUTING_STATS_PERIOD_S: Final = 2.0
 """How often a replica tells routers its tokens; a router knows at once of what it sent itself."""
 

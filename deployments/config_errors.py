@@ -20,7 +20,6 @@ _EXPECTATIONS = {
     "string_too_short": "a text that is not empty",
     "literal_error": "one of {expected}",
     "greater_than_equal": "at least {ge}",
-    "greater_than": "above {gt:g}",
     "less_than_equal": "at most {le}",
     "greater_than": "above {gt}",
     "list_type": "a list",
