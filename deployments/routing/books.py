@@ -79,6 +79,11 @@ class RoutingBooks(Generic[Replica]):
         while len(self._homes) > self._most_digests:
             self._homes.popitem(last=False)
 
+    def where(self, request_id: str) -> Replica | None:
+        """The replica that a request under way was sent to."""
+        sent = self._sent.get(request_id)
+        return None if sent is None else sent.replica
+
     def end(self, request_id: str) -> None:
         """However it ended; harmless when it is not known."""
         sent = self._sent.pop(request_id, None)

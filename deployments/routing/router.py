@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ray.serve.request_router import (
@@ -23,6 +24,8 @@ class LeastTokensRouter(RequestRouter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._books: RoutingBooks[ReplicaID] = RoutingBooks()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of `choose_replicas`, which the books belong to."""
 
     async def choose_replicas(
         self,
@@ -30,6 +33,7 @@ class LeastTokensRouter(RequestRouter):
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
         """Ranks of one replica each, the best first: Serve takes the first that has room."""
+        self._loop = asyncio.get_running_loop()
         if pending_request is None:
             return [list(candidate_replicas)]
         # When none has room Serve waits before it asks again; otherwise it would ask at once.
@@ -37,7 +41,7 @@ class LeastTokensRouter(RequestRouter):
         by_id = {replica.replica_id: replica for replica in candidate_replicas}
         seen = _seen(pending_request)
         ranked = self._books.choose(list(by_id), seen)
-        if ranked:
+        if ranked and not pending_request.future.done():
             self._books.send(pending_request.metadata.internal_request_id, ranked[0], seen)
             pending_request.future.add_done_callback(self._forgetting(pending_request))
         return [[by_id[replica_id]] for replica_id in ranked]
@@ -45,12 +49,17 @@ class LeastTokensRouter(RequestRouter):
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: object
     ) -> None:
-        """It may have gone to another one than the best."""
+        """It may have gone to another one than the best. It may also have ended already: Serve
+        tells of the end from another thread, and of this when the replica has accepted it."""
         request_id = pending_request.metadata.internal_request_id
-        self._books.send(request_id, replica_id, _seen(pending_request))
+        if self._books.where(request_id) not in (None, replica_id):
+            self._books.send(request_id, replica_id, _seen(pending_request))
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        self._books.end(internal_request_id)
+        """Called from any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop was closed, and the handle with it
+                self._loop.call_soon_threadsafe(self._books.end, internal_request_id)
 
     def update_replicas(self, replicas: Sequence[RunningReplica]) -> None:
         super().update_replicas(list(replicas))

@@ -83,8 +83,36 @@ def test_a_request_is_counted_until_it_ends_or_is_given_up(router: LeastTokensRo
         cancelled.future.cancel()
         await asyncio.sleep(0)
         assert await ranked(router, replicas, request("1")) == "b"
-        router.on_request_completed(replicas[0].replica_id, "long")
+        await asyncio.to_thread(router.on_request_completed, replicas[0].replica_id, "long")
+        await asyncio.sleep(0)
         assert await ranked(router, replicas, request("2")) == "a"
+
+    asyncio.run(main())
+
+
+def test_one_that_went_to_another_replica_is_counted_there(router: LeastTokensRouter) -> None:
+    async def main() -> None:
+        replicas = [replica("a"), replica("b")]
+        asked = request("1", "x" * 100_000)
+        assert await ranked(router, replicas, asked) == "a"
+        router.on_request_routed(asked, replicas[1].replica_id, None)
+        assert await ranked(router, replicas, request("2")) == "a"
+
+    asyncio.run(main())
+
+
+def test_one_that_ends_before_it_is_said_to_be_routed_leaves_nothing(
+    router: LeastTokensRouter,
+) -> None:
+    async def main() -> None:
+        replicas = [replica("a"), replica("b")]
+        asked = request("1", "x" * 100_000)
+        assert await ranked(router, replicas, asked) == "a"
+        router.on_request_completed(replicas[1].replica_id, "1")
+        await asyncio.sleep(0)
+        router.on_request_routed(asked, replicas[1].replica_id, None)
+        assert await ranked(router, replicas, request("2")) == "b"
+        assert await ranked(router, replicas, request("3")) == "a"
 
     asyncio.run(main())
 
