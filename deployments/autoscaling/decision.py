@@ -127,7 +127,7 @@ def _decide(seen: Observation, targets: Targets, memory: Memory) -> Verdict:
     if unknown:
         reason = f"{held}: nothing fresh, or no pace yet, from {unknown} of {num_running} replicas"
         return Verdict(held, reason, _unwatched(memory))
-    if num_running < held:
+    if num_running < held and left_to_start_s > 0:  # later, they may never find room to start
         reason = f"{held}: {held - num_running} of them starting; {up}"
         return Verdict(held, reason, _unwatched(memory))
     strict_s = STRICTER * targets.target_tpot_ms / 1000

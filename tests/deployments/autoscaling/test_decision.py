@@ -190,6 +190,10 @@ def test_zero_only_when_nothing_is_left_and_back_again() -> None:
     assert not fleet.queued
 
 
+def test_replicas_that_never_start_are_given_up_when_nobody_needs_them() -> None:
+    assert number_of(IDLE, target=3) == 1
+
+
 def test_the_bounds_hold() -> None:
     huge = replace(BUSY, new_tokens_per_s=1e6)
     assert number_of(huge) == TARGETS.max_replicas
