@@ -25,7 +25,7 @@ chat: $(STAMP)  ## Talk to the server that `make serve` started, in the terminal
 
 test: $(STAMP)  ## Run every test, in JOBS (2) processes
 # Two processes with two threads each on two cores would wait for each other at every barrier.
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadgroup
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 fuzz: $(STAMP)  ## Try SCENARIOS (10000) random lives of an engine, from SEED on, in JOBS (2) processes
 	$(VENV)/bin/python -m tests.fuzz --scenarios $(SCENARIOS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))

@@ -3,21 +3,30 @@
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from deployments.models.cache import ModelCache
 from deployments.models.catalog import EMBEDDED
 from deployments.models.progress import TerminalProgress
 
-SERVE = Path(__file__).parent / "serve"
+SERVE = "tests/serve/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a file share a process, and so its fixtures; those of real applications share one
-    Ray, and begin first, as they take longest."""
-    for item in items:
-        group = "serve" if SERVE in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: SERVE not in item.path.parents)
+    """Tests of real applications begin first, as they take longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SERVE))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return ByFile(config, log)
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Tests of a file share a process, and so its fixtures; those of real applications one Ray."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SERVE if nodeid.startswith(SERVE) else nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")
