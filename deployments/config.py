@@ -78,7 +78,7 @@ class EngineSection(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     max_num_seqs: int = Field(32, ge=1, le=4096)
     max_num_waiting: int = Field(1024, ge=1)
-    max_waiting_tokens: int = Field(2**20, ge=1)
+    max_waiting_tokens: int = Field(2**24, ge=1)
     stall_s: float = Field(10.0, gt=0)
     max_step_tokens: int = Field(512, ge=1)
     max_model_len: int | None = Field(None, ge=2)

@@ -47,7 +47,7 @@ class EngineConfig:
     """Sequences running at once."""
     max_num_waiting: int = 1024
     """Requests queued at once; one more is refused."""
-    max_waiting_tokens: int = 2**20
+    max_waiting_tokens: int = 2**24
     """Tokens, prompts and new ones that may come, of all queued requests together."""
     stall_s: float = 10.0
     """Seconds without a finished step, while there is work, after which the engine is dead."""

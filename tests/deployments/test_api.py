@@ -204,4 +204,11 @@ async def test_the_documentation_shows_the_errors(app: App) -> None:
         fields = post["requestBody"]["content"]["application/json"]["schema"]["properties"]
         assert {"timeout", "include_speculation_metrics"} <= set(fields)
     for path in ("/tokenize", "/detokenize"):
-        assert set(paths[path]["post"]["responses"]) == {"200", "400", "404", "413", "500"}
+        assert set(paths[path]["post"]["responses"]) == {
+            "200",
+            "400",
+            "401",
+            "404",
+            "413",
+            "500",
+        }

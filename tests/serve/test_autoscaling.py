@@ -1,8 +1,9 @@
-"""Replicas come under load and go after it, through real Serve."""
+"""Replicas come under load, through real Serve. That they go again takes minutes, and is tried on
+a virtual clock alone."""
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,8 @@ def num_answering(url: str) -> int:
     return len({answer["engine"]["steps"] for answer in answers})
 
 
-def test_one_becomes_two_under_load_and_one_again_after_it(url: str) -> None:
+def test_one_becomes_two_under_load(url: str) -> None:
     assert num_ready(url) == 1
     with load(url):
         eventually(lambda: num_ready(url) == 2, "there are two replicas")
-    assert num_answering(url) == 2
-    with suppress(AssertionError):  # what came is remembered for a minute, and that is one wait
-        eventually(lambda: num_answering(url) == 1, "there is one replica")
-    eventually(lambda: num_answering(url) == 1, "there is one replica")
+    eventually(lambda: num_answering(url) == 2, "both answer")
