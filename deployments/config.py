@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from cluster.placement import Placement, placement_of
+from deployments.autoscaling.decision import Targets
 from deployments.config_errors import describe_fault, load_yaml
 from deployments.models.cache import default_home
 from deployments.models.catalog import DRAFT
@@ -116,15 +117,18 @@ class ReplicasSection(Section):
     graceful_shutdown_timeout_s: float = Field(120.0, ge=0)
 
 
+_TARGETS = Targets()
+
+
 class AutoscalingSection(Section):
-    min_replicas: int = Field(1, ge=0)
+    min_replicas: int = Field(_TARGETS.min_replicas, ge=0)
     max_replicas: int = Field(ge=1)
-    target_tpot_ms: float = Field(100.0, gt=0)
-    target_ttft_ms: float = Field(2000.0, gt=0)
-    upscale_delay_s: float = Field(2.0, ge=0)
-    downscale_delay_s: float = Field(120.0, ge=0)
-    start_s: float = Field(30.0, ge=0)
-    catch_up_s: float = Field(60.0, gt=0)
+    target_tpot_ms: float = Field(_TARGETS.target_tpot_ms, gt=0)
+    target_ttft_ms: float = Field(_TARGETS.target_ttft_ms, gt=0)
+    upscale_delay_s: float = Field(_TARGETS.upscale_delay_s, ge=0)
+    downscale_delay_s: float = Field(_TARGETS.downscale_delay_s, ge=0)
+    start_s: float = Field(_TARGETS.start_s, ge=0)
+    catch_up_s: float = Field(_TARGETS.catch_up_s, gt=0)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "choice.h"
@@ -21,6 +22,8 @@ namespace {
 
 // More queries of a sequence than this are faster as batched products.
 constexpr int64_t kFewQueries = 16;
+// Fewer inputs than this are rounded sooner than another thread is woken.
+constexpr int64_t kInputsOfThread = 32768;
 // Queries of one product: later slots than the last one's are not computed, and scores stay small.
 constexpr int64_t kQueriesAtOnce = 128;
 
@@ -63,9 +66,14 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& panels,
                               y.mutable_data_ptr<float>()};
 #ifdef __AVX512BF16__
   if (format == 3) {
-    const auto in_pairs = pairs::rounded(all);
+    const int64_t num_pairs = (all.in + 1) / 2;
+    const std::unique_ptr<uint32_t[]> rounded(new uint32_t[all.rows * num_pairs]);  // not zeroed
+    const int64_t some_rows = std::max<int64_t>(1, kInputsOfThread / std::max<int64_t>(1, all.in));
+    at::parallel_for(0, all.rows, some_rows, [&](int64_t from, int64_t to) {
+      pairs::round_rows(all, rounded.get(), from, to);
+    });
     at::parallel_for(0, panels.size(0), 1, [&](int64_t from, int64_t to) {
-      pairs::multiply(all, in_pairs.data(), from, to);
+      pairs::multiply(all, rounded.get(), from, to);
     });
     return y;
   }

@@ -21,13 +21,12 @@ constexpr int64_t kRowsAtOnce = 96;      // more rows than a core's cache holds 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPrefetchBytes = 4096;  // ahead of what is read
 
-// Row after row as pairs, [rows, pairs of inputs]; a last odd input is beside a zero.
-inline std::vector<uint32_t> rounded(const Operands& all) {
+// Rows [from, to) as pairs, into rounded [rows, pairs of inputs]; a last odd input is beside a zero.
+inline void round_rows(const Operands& all, uint32_t* rounded, int64_t from, int64_t to) {
   const int64_t num_pairs = (all.in + 1) / 2;
-  std::vector<uint32_t> found(all.rows * num_pairs);
-  for (int64_t row = 0; row < all.rows; ++row) {
+  for (int64_t row = from; row < to; ++row) {
     const float* x = all.x + row * all.in;
-    auto* y = reinterpret_cast<char*>(found.data() + row * num_pairs);
+    auto* y = reinterpret_cast<char*>(rounded + row * num_pairs);
     for (int64_t k = 0; k < all.in; k += 16) {
       const auto mask = static_cast<__mmask16>(all.in - k >= 16 ? 0xFFFF : (1 << (all.in - k)) - 1);
       const __m256bh some = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + k));
@@ -38,7 +37,6 @@ inline std::vector<uint32_t> rounded(const Operands& all) {
         __builtin_memcpy(y + 2 * k, &some, bytes);
     }
   }
-  return found;
 }
 
 template <int kRows, int kPanels>
@@ -73,7 +71,7 @@ void tile(const Operands& all, const uint32_t* x, int64_t row, int64_t panel) {
   }
 }
 
-// The outputs of panels [from, to), for all rows of `x` (from `rounded`).
+// The outputs of panels [from, to), for all rows of `x` (from `round_rows`).
 inline void multiply(const Operands& all, const uint32_t* x, int64_t from, int64_t to) {
   for (int64_t first = 0; first < all.rows; first += kRowsAtOnce) {
     const int64_t end = std::min(first + kRowsAtOnce, all.rows);

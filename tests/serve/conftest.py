@@ -70,6 +70,14 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
+def is_ready(url: str) -> bool:
+    """Whether a replica answers there."""
+    try:
+        return httpx.get(f"{url}/health", timeout=WAIT_S).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
 @dataclass(frozen=True)
 class RunningApp:
     """An application, asked over HTTP alone."""

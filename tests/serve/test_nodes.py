@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from ray.cluster_utils import Cluster
 
-from tests.serve.conftest import RunningApp, a_new_home, eventually
+from tests.serve.conftest import RunningApp, a_new_home, eventually, is_ready
 from tests.serve.serve_process import ServeProcess
-from tests.serve.test_ranks import is_ready, texts_of
+from tests.serve.test_ranks import texts_of
 
 NODE_BYTES = 80 * 2**20
 """Of a node's object store; Ray's least is 75 MiB."""
@@ -73,7 +73,9 @@ def test_ranks_that_may_lie_apart_say_the_same(
         tmp_path, settings_for(tiny_settings, "PACK"), "--address", cluster.address
     )
     try:
-        eventually(lambda: is_ready(process) or process.process.poll() is not None, "it is ready")
+        eventually(
+            lambda: is_ready(process.url) or process.process.poll() is not None, "it is ready"
+        )
         assert process.process.poll() is None, process.log.read_text()
         assert texts_of(process.url) == expected
         (replica,), (rank,) = nodes_of(cluster, "ServeReplica"), nodes_of(cluster, "RankActor")

@@ -13,7 +13,7 @@ import httpx
 import openai
 import pytest
 
-from tests.serve.conftest import START_S, eventually
+from tests.serve.conftest import START_S, eventually, is_ready
 from tests.serve.serve_process import ServeProcess
 from tests.serve.test_policy_live import MAX_TOKENS, PROMPTS
 
@@ -35,13 +35,6 @@ def served(
         yield process
     finally:
         process.kill()
-
-
-def is_ready(served: ServeProcess) -> bool:
-    try:
-        return httpx.get(f"{served.url}/health", timeout=5).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def ranks_of(served: ServeProcess) -> list[int]:
@@ -68,7 +61,7 @@ def texts_of(url: str) -> list[str]:
 
 def test_two_ranks_under_serve(served: ServeProcess, app: Any) -> None:
     """`app` has the same model in one process."""
-    eventually(lambda: is_ready(served) or served.process.poll() is not None, "it is ready")
+    eventually(lambda: is_ready(served.url) or served.process.poll() is not None, "it is ready")
     assert served.process.poll() is None, served.log.read_text()
     expected = texts_of(app.url)
     assert texts_of(served.url) == expected

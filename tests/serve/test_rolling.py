@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serve.conftest import WAIT_S, RunningApp, a_new_home, eventually, free_port
+from tests.serve.conftest import WAIT_S, a_new_home, eventually, free_port, is_ready
 from tests.serve.serve_process import ROOT
 
 LONG = {"model": "tiny", "prompt": "Once", "max_tokens": 600, "stream": True, "ignore_eos": True}
@@ -21,7 +21,7 @@ class Deployed:
     """An application in processes of its own, which is deployed again with other settings."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.app = RunningApp(f"http://127.0.0.1:{settings['server']['port']}")
+        self.url = f"http://127.0.0.1:{settings['server']['port']}"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.serve.deployer", json.dumps(settings)],
             cwd=ROOT,
@@ -39,12 +39,6 @@ class Deployed:
         while (line := self._process.stdout.readline()) != "done\n":
             assert line, "the deployer ended"
 
-    def is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.app.url}/health", timeout=WAIT_S).status_code == 200
-        except httpx.HTTPError:
-            return False
-
     def end(self) -> None:
         self._process.communicate()
 
@@ -57,7 +51,7 @@ def deployed(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[Deployed
         one = Deployed(settings)
         try:
             one.tell({"user_config": {}})
-            eventually(one.is_ready, "the application is ready")
+            eventually(lambda: is_ready(one.url), "the application is ready")
             yield one
         finally:
             one.end()
@@ -69,7 +63,7 @@ async def test_settings_change_under_a_running_answer_and_a_stop_lets_it_finish(
     keys = tmp_path / "keys"
     keys.write_text("ann: first-key\n")
     keys.chmod(0o600)
-    async with httpx.AsyncClient(base_url=deployed.app.url, timeout=WAIT_S) as client:
+    async with httpx.AsyncClient(base_url=deployed.url, timeout=WAIT_S) as client:
         replica_id = (await client.get("/policy")).json()["replicas"][0]["replica_id"]
         async with client.stream("POST", "/v1/completions", json=LONG) as answer:
             lines = answer.aiter_lines()
