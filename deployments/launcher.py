@@ -24,8 +24,8 @@ OBJECT_STORE_BYTES: Final = 120 * 2**20
 _DRAIN_POLL_S: Final = 0.2
 
 _ENVIRONMENT: Final = {
-    # Serve's proxy tells each request's id once, and a sane one.
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.request_ids:around_proxy",
+    # Serve's proxy tells each request's id once, and a sane one; it refuses in the API's own words.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.proxy_answers:around_proxy",
     "RAY_USAGE_STATS_ENABLED": "0",
     # A policy actor that died is noticed at the next check; ten seconds is long for a person.
     "RAY_SERVE_DEPLOYMENT_ACTOR_HEALTH_CHECK_PERIOD_S": "3",

@@ -153,6 +153,7 @@ def _load(
     from engine.build import build_engine
     from engine.loop import EngineLoop
     from engine.model import load_tokenizer
+    from engine.rehearsal import rehearse
 
     engine_config = config.engine_config()
     tokenizer = load_tokenizer(engine_config.model)
@@ -164,7 +165,8 @@ def _load(
         knowledge = Knowledge(engine_config, default_home() / "calibration")
         if config.initial_policy.mode == "adaptive":
             knowledge.calibrate(engine, report, may_calibrate)
-    loop = EngineLoop(engine)
+    report("rehearsing")
+    loop = EngineLoop(engine, token_s=rehearse(engine))
     loop.start()
     load_report = LoadReport(
         engine_config.max_num_seqs, None if knowledge is None else knowledge.introduction

@@ -5,7 +5,6 @@ import uuid
 from contextvars import ContextVar
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = "x-request-id"
@@ -17,11 +16,6 @@ _current: ContextVar[str] = ContextVar("request_id", default="-")
 def request_id() -> str:
     """Of the request that the current task works for; "-" outside any."""
     return _current.get()
-
-
-def around_proxy() -> list[Middleware]:
-    """For Serve's proxy, which imports this by name."""
-    return [Middleware(RequestIds)]
 
 
 class RequestIds:

@@ -77,6 +77,8 @@ class Engine:
             Load(config.max_num_waiting, config.max_waiting_tokens),
         )
         self._throughput = Throughput()
+        self.max_step_tokens = config.max_step_tokens
+        """Known tokens of a step, at most."""
         self.stall_s = config.stall_s
         """How long a step may take at least, for whoever watches over them."""
         self.step_tokens = 0
@@ -323,7 +325,8 @@ class Engine:
         self._scheduler.check_integrity()
 
     def parts(self) -> tuple[Executor, Drafter, BlockPool]:
-        """What a calibration drives by itself, between two steps of an engine without requests.
+        """What a calibration or a rehearsal drives by itself, between two steps of an engine
+        without requests.
 
         Blocks taken out of the pool must go back into it. Raises RuntimeError while there are
         requests: they would be written over.
@@ -331,7 +334,7 @@ class Engine:
         if self.has_work:
             raise RuntimeError(
                 f"{self._scheduler.num_running + self._scheduler.num_waiting} requests are in "
-                "flight; an engine is calibrated while it has none"
+                "flight; an engine is driven by others while it has none"
             )
         return self._executor, self._drafter, self._pool
 

@@ -8,6 +8,7 @@ generate() --- Add, Abort, SetTable ---> commands, between two steps
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -57,11 +58,18 @@ class _SetTable:
 class EngineLoop:
     """Owns the engine. Every method may be called from any thread."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds, to tell whether the engine has stalled."""
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        token_s: float = math.inf,
+    ) -> None:
+        """`clock`: seconds, to tell whether the engine has stalled. `token_s`: what a token takes
+        at best, as `rehearse` says."""
         self._engine = engine
         self._clock = clock
-        self._patience = Patience(engine.stall_s)  # noted by the engine thread
+        self._patience = Patience(engine.stall_s, token_s)  # noted by the engine thread
         self._waited_since: float | None = None
         """When the last step ended, or work came to an idle engine; None while it is idle."""
         self._commands: deque[_Add | _Abort | _SetTable] = deque()

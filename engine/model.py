@@ -4,13 +4,14 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 from transformers.utils import logging as transformers_logging
@@ -63,6 +64,37 @@ def load_model(
 
     Raises ConfigError, in one line, when the folder holds none that can be loaded.
     """
+    model: Any = read_model(
+        folder,
+        dtype,
+        attention=attention.ATTENTION_NAME,
+        trust_remote_code=trust_remote_code,
+    )
+    if vocabulary is not None:
+        try:
+            trim_head(model, vocabulary)
+        except ConfigError as error:
+            raise ConfigError(f"model {folder}: {error}") from None
+    model = model.to(device).eval().requires_grad_(False)
+    if pack and linear.is_packed(device):
+        linear.pack(model, product_of)
+    return model  # type: ignore[no-any-return]
+
+
+def read_model(
+    folder: Path,
+    dtype: torch.dtype | Literal["auto"],
+    *,
+    attention: str | None = None,
+    trust_remote_code: bool = False,
+) -> PreTrainedModel:
+    """The causal language model in `folder`, as transformers has it: whoever wants weights reads
+    them here. `dtype`: "auto" is the one that they are stored in; `attention`: None is the model's
+    own.
+
+    Raises ConfigError, in one line, for pickled weights, for code of the folder's own unless it is
+    trusted, and for what can't be loaded.
+    """
     _require_safetensors(folder)
     config = read_config(folder, trust_remote_code=trust_remote_code)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # stages are told
@@ -71,7 +103,7 @@ def load_model(
             folder,
             config=config,
             dtype=dtype,
-            attn_implementation=attention.ATTENTION_NAME,
+            attn_implementation=attention,
             local_files_only=True,
             trust_remote_code=trust_remote_code,
             use_safetensors=True,
@@ -84,14 +116,6 @@ def load_model(
         raise ConfigError(f"model {folder}: weights are missing, among them {missing[0]}")
     if unused := sorted(info["unexpected_keys"]):
         logger.warning("%s: %d weights are not used, among them %s", folder, len(unused), unused[0])
-    if vocabulary is not None:
-        try:
-            trim_head(model, vocabulary)
-        except ConfigError as error:
-            raise ConfigError(f"model {folder}: {error}") from None
-    model = model.to(device).eval().requires_grad_(False)
-    if pack and linear.is_packed(device):
-        linear.pack(model, product_of)
     return model  # type: ignore[no-any-return]
 
 

@@ -8,10 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedModel
 
-from engine.architecture import first_line
 from engine.distill.batches import most_said
 from engine.distill.config import (
     ASKING_SHARE,
@@ -30,7 +28,7 @@ from engine.distill.training import Step, Trainer, TrainingSettings, matches
 from engine.errors import ConfigError
 from engine.files import write_json
 from engine.memory import require_room_for
-from engine.model import vocab_size
+from engine.model import read_model, vocab_size
 from engine.vocabulary import trim_head
 
 _CHECK_EVERY_S = 60.0
@@ -174,16 +172,7 @@ def _some(samples: Sequence[Sample], num_labels: int) -> list[Sample]:
 
 def _cut(config: DistillationConfig) -> tuple[PreTrainedModel, list[int]]:
     require_room_for([config.target], None, torch.device("cpu"))
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # stages are told
-    try:
-        target: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            config.target,
-            dtype="auto",
-            local_files_only=True,
-            trust_remote_code=config.trust_remote_code,
-        )
-    except Exception as error:
-        raise ConfigError(f"--target {config.target}: {first_line(error)}") from error
+    target = read_model(config.target, "auto", trust_remote_code=config.trust_remote_code)
     depth = int(target.config.get_text_config().num_hidden_layers)
     if isinstance(config.layers, tuple):
         layers = list(config.layers)

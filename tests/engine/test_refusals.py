@@ -14,6 +14,7 @@ from engine.errors import ConfigError
 from engine.probe import probe
 from tests.engine.families import HYBRID, MOE, WINDOW, make_config, save, save_config
 from tests.engine.harness import tiny_engine
+from tests.pickled import pickle_weights
 from tests.tiny_tokenizer import byte_level_tokenizer
 
 SPARSE = {"num_local_experts": 4, "num_experts_per_tok": 2}
@@ -237,20 +238,9 @@ def test_a_folder_without_a_config(tmp_path: Path) -> None:
 
 
 def test_pickled_weights_are_refused_unread(tmp_path: Path) -> None:
-    """Whoever reads them runs what they say: here, what makes a file."""
     folder, trace = tmp_path / "model", tmp_path / "trace"
     save("llama", folder, {})
-    for weights in folder.glob("*.safetensors"):
-        weights.unlink()
-    torch.save(MakesFile(trace), folder / "pytorch_model.bin")
+    pickle_weights(folder, trace)
     with pytest.raises(ConfigError, match=r"pytorch_model\.bin holds pickled weights"):
         tiny_engine(folder)
     assert not trace.exists()
-
-
-class MakesFile:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return Path.touch, (self._path,)

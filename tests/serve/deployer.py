@@ -1,8 +1,9 @@
 """Ray and Serve in a process of their own, that deploys as `serve deploy` does: a line of JSON on
 standard input is what to do, a line on standard output says that it is done.
 
-    {"user_config": {...}}   deploy the application, with those settings
-    {"delete": true}         take it down
+    {"user_config": {...}, "args": {...}}   deploy the application, with those settings; `args`
+                                            replaces some of those that it was started with
+    {"delete": true}                        take it down
 """
 
 import json
@@ -25,7 +26,7 @@ def main() -> None:
             if "delete" in command:
                 _delete()
             else:
-                _deploy(settings, command["user_config"])
+                _deploy(settings | command.get("args", {}), command["user_config"])
             print("done", flush=True)
     finally:
         launcher.stop()

@@ -1,20 +1,24 @@
-"""Changes while serving: settings without a restart, and a stop that lets answers finish."""
+"""Changes while serving: settings without a restart, other replicas without a lost request, and a
+stop that lets answers finish and refuses new ones."""
 
 import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.serve.conftest import WAIT_S, a_new_home, eventually, free_port, is_ready
+from tests.serve.conftest import START_S, WAIT_S, a_new_home, eventually, free_port, is_ready
 from tests.serve.serve_process import ROOT
 
 LONG = {"model": "tiny", "prompt": "Once", "max_tokens": 600, "stream": True, "ignore_eos": True}
+NUM_AFTER = 8
+"""Answers of the new replica that are waited for."""
 
 
 class Deployed:
@@ -57,7 +61,26 @@ def deployed(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[Deployed
             one.end()
 
 
-async def test_settings_change_under_a_running_answer_and_a_stop_lets_it_finish(
+@asynccontextmanager
+async def asked_again_and_again(client: httpx.AsyncClient) -> AsyncIterator[list[httpx.Response]]:
+    """Clients that ask from beginning to end; their answers, once all have come."""
+    answers: list[httpx.Response] = []
+    is_over = asyncio.Event()
+
+    async def ask(body: dict[str, Any]) -> None:
+        while not is_over.is_set():
+            answers.append(await client.post("/v1/completions", json=body))
+
+    async with asyncio.TaskGroup() as clients:
+        for stream in (False, True, False, True):
+            clients.create_task(ask({**LONG, "max_tokens": 20, "stream": stream}))
+        try:
+            yield answers
+        finally:
+            is_over.set()
+
+
+async def test_changes_lose_no_request_and_a_stop_lets_answers_finish(
     deployed: Deployed, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
@@ -87,12 +110,48 @@ async def test_settings_change_under_a_running_answer_and_a_stop_lets_it_finish(
             rest = [line async for line in lines]
         assert_whole(rest)
 
+        async with (
+            asked_again_and_again(client) as answers,
+            client.stream("POST", "/v1/completions", json=LONG) as answer,
+        ):
+            lines = answer.aiter_lines()
+            await anext(lines)
+            changed = {"args": {"served_model_name": "tiny", "limits": {"max_n": 2}}}
+            await asyncio.to_thread(deployed.tell, {"user_config": user_config, **changed})
+            rest = [line async for line in lines]
+            async with asyncio.timeout(START_S):
+                while replica_id in await replica_ids(client):
+                    pass
+            num_before = len(answers)
+            async with asyncio.timeout(WAIT_S):
+                while len(answers) < num_before + NUM_AFTER:
+                    await client.get("/health")
+        assert_whole(rest)
+        assert {answer.status_code for answer in answers} == {200}
+        for text in [answer.text for answer in answers]:
+            if text.startswith("data: "):
+                assert_whole(text.splitlines())
+            else:
+                assert json.loads(text)["choices"][0]["finish_reason"] == "length"
+
         async with client.stream("POST", "/v1/completions", json=LONG) as answer:
             lines = answer.aiter_lines()
             await anext(lines)
             await asyncio.to_thread(deployed.tell, {"delete": True})
+            async with asyncio.timeout(WAIT_S):
+                while (refused := await client.get("/v1/models")).status_code == 200:
+                    pass
             rest = [line async for line in lines]
         assert_whole(rest)
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"]["code"] == "unavailable"
+
+
+async def replica_ids(client: httpx.AsyncClient) -> set[str]:
+    """Of those that the policy actor knows which answers now: a roll-out brings its own."""
+    described = (await client.get("/policy")).json()
+    return {replica["replica_id"] for replica in described["replicas"]}
 
 
 def assert_whole(lines: list[str]) -> None:

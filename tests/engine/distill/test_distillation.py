@@ -26,6 +26,7 @@ from engine.vocabulary import read_vocabulary
 from policy.table import SpeculationTable
 from tests.engine.distill.conftest import Watching
 from tests.engine.families import save
+from tests.pickled import pickle_weights
 from tests.tiny_tokenizer import END_OF_TURN
 
 
@@ -340,3 +341,27 @@ def test_layers_must_be_the_targets(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         learning._cut(dataclasses.replace(quick, layers=layers))
+
+
+def test_a_targets_pickled_weights_are_refused_unread(
+    quick: DistillationConfig, tmp_path: Path
+) -> None:
+    folder, trace = tmp_path / "target", tmp_path / "trace"
+    shutil.copytree(quick.target, folder)
+    pickle_weights(folder, trace)
+    with pytest.raises(ConfigError, match=r"pytorch_model\.bin holds pickled weights"):
+        learning._cut(dataclasses.replace(quick, target=folder))
+    assert not trace.exists()
+
+
+def test_a_targets_own_code_is_not_run(quick: DistillationConfig, tmp_path: Path) -> None:
+    folder, trace = tmp_path / "target", tmp_path / "trace"
+    shutil.copytree(quick.target, folder)
+    told = json.loads((folder / "config.json").read_text())
+    told["model_type"] = "of_its_own"
+    told["auto_map"] = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+    (folder / "config.json").write_text(json.dumps(told))
+    (folder / "own.py").write_text(f"import pathlib; pathlib.Path({str(trace)!r}).touch()")
+    with pytest.raises(ConfigError, match="contains custom code"):
+        learning._cut(dataclasses.replace(quick, target=folder))
+    assert not trace.exists()
