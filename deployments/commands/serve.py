@@ -45,9 +45,10 @@ def serve(
 
     examples/config.yaml explains every setting.
     """
-    from deployments.api_keys import KEYS_VARIABLE
+    from deployments.api_keys import KEYS_VARIABLE, KeyRing
     from deployments.config import AppConfig, load_config
     from deployments.launcher import Launcher, require_free_port
+    from deployments.live_settings import LiveSettings
 
     if address == "local":  # Ray's word for a cluster of one's own
         address = None
@@ -57,6 +58,8 @@ def serve(
     config = config.model_copy(update={"server": server})
     if address is None:
         require_free_port(server)
+        # What replicas would find wrong, said before anything is started for them.
+        KeyRing(LiveSettings().keys_path(config), os.environ)
     elif KEYS_VARIABLE in os.environ:
         # Replicas don't inherit it from here: they would serve everybody.
         raise ConfigError(
