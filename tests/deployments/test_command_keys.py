@@ -16,7 +16,12 @@ from tests.deployments.api_app import App, tokens
 from tests.tiny_tokenizer import byte_level_tokenizer
 
 KEY, OTHER = "sk-right", "sk-of-another-place"
-ASKING = [["chat"], ["policy", "show"], ["policy", "set", "off"], ["policy", "explain", "--batch-size", "3"]]
+ASKING = [
+    ["chat"],
+    ["policy", "show"],
+    ["policy", "set", "off"],
+    ["policy", "explain", "--batch-size", "3"],
+]
 
 
 @pytest.fixture(scope="module")

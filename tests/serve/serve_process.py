@@ -82,3 +82,11 @@ class ServeProcess:
             if f"{MARK}={self.mark}".encode() in environment:
                 found.append(int(folder.name))
         return found
+
+
+def command_line(pid: int) -> bytes:
+    """What a process calls itself; nothing once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

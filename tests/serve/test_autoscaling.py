@@ -1,5 +1,5 @@
-"""Replicas come under load, through real Serve. That they go again takes minutes, and is tried on
-a virtual clock alone."""
+"""Replicas come when they are needed, the first of them too, through real Serve. That they go after
+they had work takes minutes, and is tried on a virtual clock alone."""
 
 import threading
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serve.conftest import WAIT_S, eventually
-from tests.serve.serve_process import ServeProcess
+from tests.serve.conftest import START_S, WAIT_S, eventually
+from tests.serve.serve_process import ServeProcess, command_line
 
 NUM_CLIENTS = 6
 NUM_ASKED = 24
@@ -19,8 +19,9 @@ NUM_ASKED = 24
 
 
 @pytest.fixture
-def url(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[str]:
+def running(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[ServeProcess]:
     autoscaling = {
+        "min_replicas": 0,
         "max_replicas": 2,
         # Nobody can meet it: a sequence at a time is the best batch, and half a dozen too many.
         "target_tpot_ms": 0.001,
@@ -30,7 +31,7 @@ def url(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[str]:
     running = ServeProcess.start(tmp_path, {**tiny_settings, "autoscaling": autoscaling})
     try:
         eventually(lambda: running.has_said("Ready after"), "it is ready")
-        yield running.url
+        yield running
     finally:
         running.kill()
 
@@ -56,10 +57,9 @@ def load(url: str) -> Iterator[None]:
             client.join()
 
 
-def num_ready(url: str) -> int:
-    """Replicas that were ever ready, by the policy actor's records."""
-    records = httpx.get(f"{url}/policy", timeout=WAIT_S).json()["replicas"]
-    return sum(record["stage"] == "ready" for record in records)
+def num_replicas(running: ServeProcess) -> int:
+    """Those that start included, and nobody is asked: a request to any route would wake one."""
+    return sum(b"ServeReplica:" in command_line(pid) for pid in running.survivors())
 
 
 def num_answering(url: str) -> int:
@@ -68,8 +68,14 @@ def num_answering(url: str) -> int:
     return len({answer["engine"]["steps"] for answer in answers})
 
 
-def test_one_becomes_two_under_load(url: str) -> None:
-    assert num_ready(url) == 1
-    with load(url):
-        eventually(lambda: num_ready(url) == 2, "there are two replicas")
-    eventually(lambda: num_answering(url) == 2, "both answer")
+def test_none_becomes_one_at_a_request_and_two_under_load(running: ServeProcess) -> None:
+    eventually(lambda: num_replicas(running) == 0, "the one that started has nothing to do")
+    body = {"model": "tiny", "prompt": "Once", "max_tokens": 5, "ignore_eos": True}
+    answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=START_S)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["completion_tokens"] == 5
+    assert num_replicas(running) == 1
+    with load(running.url):
+        eventually(lambda: num_replicas(running) == 2, "there are two replicas")
+    eventually(lambda: num_answering(running.url) == 2, "both answer")
+    assert not running.says("Not healthy"), running.log.read_text()

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.serve.conftest import WAIT_S, eventually
-from tests.serve.serve_process import ServeProcess
+from tests.serve.serve_process import ServeProcess, command_line
 
 MANY_TOKENS = 1500
 
@@ -83,13 +83,6 @@ def test_the_death_of_the_proxy_is_told(serve: Any) -> None:
     os.kill(proxy, signal.SIGCONT)
     eventually(lambda: running.has_said("Healthy again"), "it is healthy")
     assert running.process.poll() is None, running.log.read_text()
-
-
-def command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 @pytest.mark.parametrize(
