@@ -1,5 +1,6 @@
 """The HTTP surface of a replica: OpenAI's routes, its health, and the policy."""
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -66,9 +67,11 @@ def create_api(
     *,
     max_body_bytes: int = 2**20,
     get_keys: Callable[[], KeyRing | None] = lambda: None,
+    get_metric_addresses: Callable[[], Sequence[str]] = tuple,
     cors_origins: Sequence[str] = (),
 ) -> FastAPI:
-    """The application. The getters are called at each request: the replica is known only then."""
+    """The application. The getters are called at each request: the replica is known only then;
+    that of addresses in a thread."""
     app = FastAPI(title="Paceline", description="An OpenAI-compatible API.")
     api_errors.install(app, max_body_bytes)
     # The last one is the outermost: refusals have an id too.
@@ -112,6 +115,12 @@ def create_api(
                 "heard_s_ago": get_policy().heard_s_ago(),
             },
         }
+
+    @app.get("/metrics/targets", responses=described_errors())
+    async def metrics_targets() -> list[dict[str, Any]]:
+        """Where Prometheus finds the metrics, as its `http_sd_configs` read it."""
+        addresses = await asyncio.to_thread(get_metric_addresses)
+        return [{"targets": list(addresses), "labels": {}}]
 
     @app.get("/policy", responses=described_errors(503))
     async def show_policy() -> dict[str, Any]:

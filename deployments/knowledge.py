@@ -32,6 +32,7 @@ class Knowledge:
         self._config = config
         self._folder = folder
         self.kind: Kind = machine_kind(config)
+        self._calibrated_at_unix_s: float | None = None
         self.introduction = Introduction(
             kind=self.kind.key,
             description=_in_words(self.kind),
@@ -60,6 +61,12 @@ class Knowledge:
             return
         cache.store(self._folder, self.kind.key, found, description=self.kind.description)
         self.introduction = replace(self.introduction, calibration=found)
+
+    def calibrated_at_unix_s(self) -> float | None:
+        """When this kind was measured, by whichever replica on this machine; None: not yet."""
+        if self._calibrated_at_unix_s is None:
+            self._calibrated_at_unix_s = cache.measured_at_unix_s(self._folder, self.kind.key)
+        return self._calibrated_at_unix_s
 
     def keep(self, learned: dict[str, Any]) -> None:
         """For the next start of a replica of this kind here."""

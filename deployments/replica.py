@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 from ray import serve
 
+from cluster.metrics.exporter import MetricsExporter, Sources
+from cluster.metrics.requests import RequestMetrics, RequestRecord
+from cluster.metrics.serve_instruments import ServeInstruments
+from cluster.metrics.targets import metric_addresses
+from cluster.metrics.windows import WindowMetrics
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
 from cluster.policy_client import ANSWER_S, connect_policy_actor
 from deployments import garbage
@@ -47,6 +52,8 @@ class PacelineReplica:
         self._config = config
         self._engine_loop: EngineLoop | None = None
         self._channel: PolicyChannel | None = None
+        self._exporter: MetricsExporter | None = None
+        instruments = ServeInstruments()
         replica_id = serve.get_replica_context().replica_id.unique_id
         report = await _stage_reporter(replica_id)
         try:
@@ -54,7 +61,7 @@ class PacelineReplica:
             # In a thread: Serve's own calls on this event loop go on being answered.
             may_calibrate = _asking(asyncio.get_running_loop(), replica_id)
             loop, self._service, knowledge, self._load_report = await asyncio.to_thread(
-                _load, config, report, may_calibrate
+                _load, config, report, may_calibrate, RequestMetrics(instruments).record
             )
         except Exception as error:
             await _report_failure(replica_id, error)
@@ -65,16 +72,24 @@ class PacelineReplica:
             initial_publication(config.initial_policy),
             connect_policy_actor,
             loop.set_table,
-            self._load_report.timed(loop.drain_stats),
+            WindowMetrics(instruments).counted(self._load_report.timed(loop.drain_stats)),
             introduction=None if knowledge is None else knowledge.introduction,
             keep=_keep_and_learn(knowledge, self._load_report),
         )
         self._policy = PolicyAccess(
             replica_id, self._channel, connect_policy_actor, config.max_draft_len
         )
+        sources = Sources(
+            engine=loop.status,
+            channel=self._channel.status,
+            speedup=self._load_report.speedup,
+            calibrated_at_unix_s=knowledge.calibrated_at_unix_s if knowledge else lambda: None,
+        )
+        self._exporter = MetricsExporter(instruments, sources, config.engine.max_num_seqs)
         self._apply(LiveSettings(), self._keys)
         self._channel.set_stage("ready")
         self._channel.start()
+        self._exporter.start()
 
     def __serve_build_asgi_app__(self) -> "FastAPI":
         """Called by Serve after `__init__`: the HTTP side of this replica."""
@@ -85,6 +100,7 @@ class PacelineReplica:
             lambda: self._policy,
             max_body_bytes=self._config.server.max_body_bytes,
             get_keys=lambda: self._keys,
+            get_metric_addresses=metric_addresses,
             cors_origins=self._config.server.cors_origins,
         )
 
@@ -132,6 +148,8 @@ class PacelineReplica:
 
     async def __del__(self) -> None:
         """Called by Serve once the requests in flight have ended."""
+        if self._exporter is not None:
+            await self._exporter.close()
         if self._channel is not None:
             await self._channel.close()
         if self._engine_loop is not None:
@@ -142,6 +160,7 @@ def _load(
     config: AppConfig,
     report: Callable[[str], None],
     may_calibrate: Callable[[Introduction], bool],
+    tell: Callable[[RequestRecord], None],
 ) -> "tuple[EngineLoop, GenerationService, Knowledge | None, LoadReport]":
     """Build the engine, what is known of its kind, its text service and what tells of its load.
     Raises ConfigError."""
@@ -178,6 +197,7 @@ def _load(
         max_model_len=engine.max_model_len,
         vocab_size=engine.vocab_size,
         request_timeout_s=config.server.request_timeout_s,
+        tell=tell,
     )
     garbage.settle()
     return loop, service, knowledge, load_report

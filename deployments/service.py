@@ -9,10 +9,12 @@ blocks within a step.
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from cluster.metrics.definitions import Outcome
+from cluster.metrics.requests import RequestRecord
 from deployments.generation.choice import ChoiceDelta, merged
 from deployments.generation.job import Job
 from deployments.generation.preparation import JobMaker
@@ -40,8 +42,10 @@ class GenerationService:
         max_model_len: int,
         vocab_size: int,
         request_timeout_s: float | None = None,
+        tell: Callable[[RequestRecord], None] = lambda record: None,
     ) -> None:
-        """`request_timeout_s`: for requests that don't say how long they may take."""
+        """`request_timeout_s`: for requests that don't say how long they may take. `tell`: is told
+        of each request at its end."""
         self._loop = loop
         self._jobs = JobMaker(
             tokenizer,
@@ -53,6 +57,7 @@ class GenerationService:
         self.limits = Limits()
         """To be replaced when they change; requests in flight are not asked again."""
         self._request_timeout_s = request_timeout_s
+        self._tell = tell
         self.model_name = model_name
         self.max_model_len = max_model_len
         self.created_unix_s = int(time.time())
@@ -91,7 +96,7 @@ class GenerationService:
         """The answer as stream chunks, none before the first token is there."""
         run = Run(self._loop, job)
         opened: set[int] = set()
-        async with aclosing(run.deltas()) as deltas:
+        async with aclosing(self._deltas(run)) as deltas:
             async for delta in deltas:
                 if delta.index not in opened:
                     opened.add(delta.index)
@@ -106,7 +111,7 @@ class GenerationService:
         """The answer in one piece."""
         run = Run(self._loop, job)
         deltas_of: list[list[ChoiceDelta]] = [[] for _ in job.requests]
-        async with aclosing(run.deltas()) as deltas:
+        async with aclosing(self._deltas(run)) as deltas:
             async for delta in deltas:
                 deltas_of[delta.index].append(delta)
         return job.format.whole([merged(d) for d in deltas_of], run.prompt_logprobs, run.totals)
@@ -126,11 +131,27 @@ class GenerationService:
             async for chunk in chunks:
                 yield chunk
 
+    async def _deltas(self, run: Run) -> AsyncGenerator[ChoiceDelta, None]:
+        """The run's, and at their end, whatever it is, what came of the request is told."""
+        try:
+            async with aclosing(run.deltas()) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except BaseException as error:
+            self._tell(run.record(error))
+            raise
+        self._tell(run.record(None))
+
     async def _timed(
         self, preparing: Awaitable[Job], prompt_field: str, timeout_s: float | None
     ) -> Job:
-        now = asyncio.get_running_loop().time()
-        job = self.limits.check(await preparing, prompt_field)
+        now, arrived_s = asyncio.get_running_loop().time(), time.monotonic()
+        try:
+            job = self.limits.check(await preparing, prompt_field)
+        except RequestError:
+            self._tell(RequestRecord(Outcome.INVALID))
+            raise
+        job = dataclasses.replace(job, arrived_s=arrived_s)
         limits = [limit for limit in (job.timeout_s, timeout_s) if limit is not None]
         limit = min(limits, default=self._request_timeout_s)
         return job if limit is None else dataclasses.replace(job, deadline_s=now + limit)

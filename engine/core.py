@@ -47,6 +47,10 @@ class EngineStatus:
     """Of them, those that were found."""
     num_waiting_tokens: int = 0
     """Of the requests that wait: prompts, and all new tokens that may come."""
+    num_prompt_tokens: int = 0
+    """Of the sequences that were admitted, since the start."""
+    num_preemptions: int = 0
+    """Times that a running sequence gave its blocks back, since the start."""
 
 
 class Engine:
@@ -164,6 +168,7 @@ class Engine:
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
             max_len=self._max_len(request),
             tokens=list(prompt),
+            came_at_s=self._clock(),
             stop_ids=eos | frozenset(sampling.stop_token_ids),
             grammar=None if sampling.grammar is None else self.grammars.cursor(sampling.grammar),
         )
@@ -203,7 +208,7 @@ class Engine:
             further = self._prober.further(table.budget.probe_share)
             if self._prober.is_plain_due:
                 table, further = SpeculationTable(table.version, ()), 0
-        plan = self._scheduler.plan(table, further)
+        plan = self._scheduler.plan(table, further, started)
         if not plan.slices:
             return []
         self.step_tokens = sum([part.num_tokens for part in plan.slices])
@@ -318,6 +323,8 @@ class Engine:
             prefix_cache_queries=self._scheduler.prefix_cache_queries,
             prefix_cache_hits=self._scheduler.prefix_cache_hits,
             num_waiting_tokens=self._scheduler.waiting_load.tokens,
+            num_prompt_tokens=self._scheduler.num_prompt_tokens,
+            num_preemptions=self._scheduler.num_preemptions,
         )
 
     def check_integrity(self) -> None:

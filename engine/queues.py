@@ -26,6 +26,8 @@ class Queues:
         """What waits, in all and of each tenant that has something waiting."""
         self._by_id: dict[str, Sequence] = {}
         self._num_added = 0
+        self.num_preemptions = 0
+        """Since the start."""
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._by_id
@@ -82,6 +84,7 @@ class Queues:
         seq = self.running.pop()
         self._pool.release(seq.block_ids)
         seq.num_computed = seq.draft_computed = 0
+        self.num_preemptions += 1
         self._join(seq)
 
     def _join(self, seq: Sequence) -> None:

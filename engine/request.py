@@ -207,3 +207,5 @@ class TokenDelta(NamedTuple):
     """Why the request failed, with finish reason "error"."""
     ends_with_stop_token: bool = False
     """Whether the last token is an EOS or stop token, which is no part of the text."""
+    queue_seconds: float = 0.0
+    """How long the request waited to be admitted; told with the first new token."""

@@ -46,6 +46,8 @@ class Scheduler:
         """Prompt tokens that were looked up in the prefix cache, since the start."""
         self.prefix_cache_hits = 0
         """Of them, those found."""
+        self.num_prompt_tokens = 0
+        """Of the sequences that were admitted, since the start."""
 
     # ---- what is where
 
@@ -63,6 +65,11 @@ class Scheduler:
     @property
     def num_decoding(self) -> int:
         return len(self._queues.decoding)
+
+    @property
+    def num_preemptions(self) -> int:
+        """Since the start."""
+        return self._queues.num_preemptions
 
     @property
     def waiting_load(self) -> Load:
@@ -97,7 +104,7 @@ class Scheduler:
 
     # ---- admit
 
-    def _admit(self) -> None:
+    def _admit(self, now_s: float) -> None:
         """Let the waiting in, in turn, until one finds no room.
 
         One whose next block a running sequence is about to compute stays out for this step: so
@@ -123,6 +130,8 @@ class Scheduler:
             self._queues.start(seq, found)
             if seq.num_cached_tokens is None:
                 seq.num_cached_tokens = seq.num_computed
+                seq.queue_seconds = now_s - seq.came_at_s
+                self.num_prompt_tokens += seq.num_prompt
                 lines.charge_prompt(seq, seq.num_prompt - seq.num_computed)
                 if not seq.wants_prompt_logprobs:
                     self.prefix_cache_queries += seq.num_prompt
@@ -179,10 +188,10 @@ class Scheduler:
 
     # ---- plan
 
-    def plan(self, table: SpeculationTable, further: int = 0) -> StepPlan:
+    def plan(self, table: SpeculationTable, further: int = 0, now_s: float = 0.0) -> StepPlan:
         """The next step; no slices when there is nothing to do. `further`: so many tokens more than
-        the table's length one sequence may draft."""
-        self._admit()
+        the table's length one sequence may draft. `now_s`: on the clock of `came_at_s`."""
+        self._admit(now_s)
         decoding = self._queues.decoding
         rung = table.rung(len(decoding)) if decoding else None
         lengths = self._capped(table.lengths_of(rung))
@@ -348,6 +357,7 @@ class Scheduler:
                 (seq.num_cached_tokens or 0) if is_first and emitted else 0,
                 outcome.error,
                 reason is not None and not seq.stop_ids.isdisjoint(emitted[-1:]),
+                seq.queue_seconds if is_first and emitted else 0.0,
             )
         )
 

@@ -34,6 +34,10 @@ class Sequence:
     """How many requests came before it."""
     num_cached_tokens: int | None = None
     """Tokens found in the prefix cache when it was first admitted; None before."""
+    came_at_s: float = 0.0
+    """When it was queued, on the engine's clock."""
+    queue_seconds: float = 0.0
+    """From then until it was first admitted."""
     digests: list[bytes] = field(default_factory=list)
     """Of its full blocks, as far as they were needed."""
     block_ids: list[int] = field(default_factory=list)

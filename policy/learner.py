@@ -141,6 +141,15 @@ class Learner:
         choice = rounds.choice(self._held(batch_size, table))
         return choice.round_seconds / choice.tokens_per_round
 
+    def speedup(self, batch_size: int, table: SpeculationTable) -> float | None:
+        """Tokens a second that so many sequences get with the table's lengths, over those with
+        length 0; None where nothing was measured yet."""
+        rounds = self._rounds(batch_size)
+        if rounds is None:
+            return None
+        held = rounds.choice(self._held(batch_size, table))
+        return held.tokens_per_second / rounds.choice(Lengths(0, 0)).tokens_per_second
+
     def seconds_per_prompt_token(self) -> float | None:
         """As of one more token in the largest pass that was measured; None where none was."""
         if self._cost is None:

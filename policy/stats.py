@@ -124,6 +124,16 @@ def batch_bucket(batch_size: int) -> int:
     return 1 << (batch_size - 1).bit_length()
 
 
+def told_sizes(max_batch: int) -> tuple[int, ...]:
+    """The batch sizes that tables of numbers are made of: powers of two, and the largest.
+
+    >>> told_sizes(12)
+    (1, 2, 4, 8, 12)
+    """
+    powers = [1 << power for power in range(max_batch.bit_length())]
+    return tuple(sorted({*powers, max_batch}))
+
+
 @dataclass(slots=True)
 class StatsWindow:
     """Sums over a stretch of engine steps: counts of tokens, rounds, steps; times in seconds."""

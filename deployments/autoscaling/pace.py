@@ -5,7 +5,7 @@ from typing import Any
 
 from policy.board import Introduction
 from policy.learner import Learner
-from policy.stats import StatsWindow, batch_bucket
+from policy.stats import StatsWindow, batch_bucket, told_sizes
 from policy.table import SpeculationTable
 
 _NEWEST_SHARE = 0.3
@@ -15,7 +15,7 @@ class Pace:
     """Of one replica. All methods belong to one event loop."""
 
     def __init__(self, max_num_seqs: int, introduction: Introduction | None = None) -> None:
-        self._sizes = _sizes(max_num_seqs)
+        self._sizes = told_sizes(max_num_seqs)
         self._learner: Learner | None = None
         self._measured: dict[int, float] = {}
         self._seconds_per_prompt_token = 0.0
@@ -67,16 +67,11 @@ class Pace:
             return tuple((size, each_s) for size, each_s in found if each_s is not None)
         return tuple(sorted((s, each_s) for s, each_s in self._measured.items() if each_s > 0))
 
+    def speedup(self, batch_size: int, table: SpeculationTable) -> float | None:
+        """Tokens a second with the table's lengths over those with length 0; None where nothing
+        was measured."""
+        return None if self._learner is None else self._learner.speedup(batch_size, table)
+
     def seconds_per_prompt_token(self) -> float:
         modelled = None if self._learner is None else self._learner.seconds_per_prompt_token()
         return self._seconds_per_prompt_token if modelled is None else modelled
-
-
-def _sizes(max_num_seqs: int) -> list[int]:
-    """Powers of two, and the largest batch.
-
-    >>> _sizes(12)
-    [1, 2, 4, 8, 12]
-    """
-    powers = [1 << power for power in range(max_num_seqs.bit_length())]
-    return sorted({*powers, max_num_seqs} - {size for size in powers if size > max_num_seqs})

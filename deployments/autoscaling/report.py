@@ -39,6 +39,10 @@ class LoadReport:
     def learn(self, learned: dict[str, Any]) -> None:
         self._pace.learn(learned)
 
+    def speedup(self, batch_size: int, table: SpeculationTable) -> float | None:
+        """See `Pace.speedup`."""
+        return self._pace.speedup(batch_size, table)
+
     def load(self, status: EngineStatus, table: SpeculationTable) -> ReplicaLoad:
         """Of this moment."""
         work = self._ledger.work()

@@ -48,6 +48,8 @@ class Job:
     """What the request itself allows."""
     deadline_s: float | None = None
     """On the event loop's clock: when the answer must be complete; None: whenever."""
+    arrived_s: float = 0.0
+    """When its request came, of `time.monotonic`."""
 
     def of(self, tenant: str) -> "Job":
         """The same job, asked for by `tenant`."""

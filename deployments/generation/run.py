@@ -6,9 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
+from cluster.metrics.definitions import Outcome
+from cluster.metrics.requests import RequestRecord
 from deployments.generation.choice import Choice, ChoiceDelta
 from deployments.generation.errors import DeadlinePassed, GenerationFailed
 from deployments.generation.job import Job
+from deployments.generation.times import RequestTimes, outcome_of
 from deployments.openai.replies import (
     CompletionTokensDetails,
     Metrics,
@@ -43,6 +46,7 @@ class Run:
             for index, request in enumerate(job.requests)
         }
         self._arrived = asyncio.Event()
+        self._times = RequestTimes(job.arrived_s)
         self.prompt_logprobs: list[TokenLogprobs] = []
         """Complete before the first delta."""
 
@@ -67,6 +71,13 @@ class Run:
         finally:
             pump.cancel()
             await asyncio.wait({pump})
+
+    def record(self, error: BaseException | None) -> RequestRecord:
+        """What came of the request, that ended with `error`, or with none. A client that leaves
+        when all is there has not given up."""
+        if error is None or all(choice.has_ended for choice in self._choices.values()):
+            return self._times.record(Outcome.FINISHED)
+        return self._times.record(outcome_of(error))
 
     @property
     def usage(self) -> Usage:
@@ -138,6 +149,7 @@ class Run:
                     raise EngineDead("the server aborted the request")
                 if delta.finish_reason is FinishReason.ERROR:
                     raise GenerationFailed(delta.error or "the request failed in the engine")
+                self._times.note(delta)
                 self.prompt_logprobs += delta.prompt_logprobs
                 choice.push(delta)
                 self._arrived.set()

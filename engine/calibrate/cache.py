@@ -35,6 +35,14 @@ def load(folder: Path, key: str) -> Calibration | None:
         return None
 
 
+def measured_at_unix_s(folder: Path, key: str) -> float | None:
+    """When what is stored under `key` was measured; None where that can't be read."""
+    try:
+        return float(json.loads(_path(folder, key).read_bytes())["measured_at_unix_s"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
 def store(
     folder: Path,
     key: str,

@@ -1,0 +1,1 @@
+"""What a replica tells Prometheus: definitions, export, the server's configuration and rules."""
