@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from engine.errors import PacelineError
+from engine.events import log_event
 from policy.board import Introduction, Publication
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
@@ -131,6 +132,15 @@ class PolicyChannel:
                 if newer is not None:
                     self._apply(newer.table)
                     self._held = newer
+                    log_event(
+                        logger,
+                        "table",
+                        version=newer.table.version,
+                        lengths=dict(newer.table.rungs),
+                        mode=newer.mode,
+                        source=newer.source,
+                        why=newer.why,
+                    )
                     self._report_due.set()
             except Exception as error:  # whatever it is, the answer is to try again
                 self._lost(error)

@@ -12,6 +12,7 @@ from deployments.arguments import parse_arguments
 from deployments.autoscaling.decision import Targets
 from deployments.autoscaling.policy import serve_autoscaling
 from deployments.config import AppConfig
+from deployments.logs import serves_logging
 from deployments.replica import PacelineReplica
 from deployments.routing.router import LeastTokensRouter
 from policy.actor import PolicyActor
@@ -66,6 +67,8 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
         # With Serve's three failures in a row: a replica that stalls is replaced seconds later.
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         graceful_shutdown_timeout_s=replicas.graceful_shutdown_timeout_s,
+        max_surge_percent=replicas.max_surge_percent,
+        logging_config=serves_logging(config.logs),
         max_constructor_retry_count=max_constructor_retries,
         **ranks,
         deployment_actors=[

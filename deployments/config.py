@@ -115,6 +115,13 @@ class ReplicasSection(Section):
     routing: Literal["least_tokens", "two_choices"] = "least_tokens"
     placement: Literal["STRICT_PACK", "PACK"] = "STRICT_PACK"
     graceful_shutdown_timeout_s: float = Field(120.0, ge=0)
+    max_surge_percent: int = Field(0, ge=0, le=100)
+
+
+class LogsSection(Section):
+    format: Literal["console", "json"] = "console"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    folder: Annotated[str, BeforeValidator(absolute_path)] | None = None
 
 
 _TARGETS = Targets()
@@ -152,6 +159,7 @@ class AppConfig(Section):
     limits: LimitsSection = LimitsSection()
     replicas: ReplicasSection = ReplicasSection()
     autoscaling: AutoscalingSection | None = None
+    logs: LogsSection = LogsSection()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

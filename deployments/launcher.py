@@ -129,7 +129,8 @@ class Launcher:
         """Start Serve's controller and HTTP proxy."""
         from ray import serve
         from ray.serve.config import HTTPOptions
-        from ray.serve.schema import LoggingConfig
+
+        from deployments.logs import serves_logging
 
         # The driver's own log lines; those of Serve's actors go to files.
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
@@ -137,7 +138,7 @@ class Launcher:
         serve.start(
             proxy_location="HeadOnly",
             http_options=HTTPOptions(host=server.host, port=server.port),
-            logging_config=LoggingConfig(log_level="WARNING", enable_access_log=False),
+            logging_config=serves_logging(self._config.logs, "warning"),
         )
 
     def deploy(self) -> None:
@@ -146,7 +147,6 @@ class Launcher:
         Raises ConfigError when the cluster runs one of that name, which is somebody's.
         """
         from ray import serve
-        from ray.serve.schema import LoggingConfig
 
         from deployments.app import build_application
 
@@ -157,9 +157,8 @@ class Launcher:
             )
         self._deployed = True
         application = build_application(self._config, max_constructor_retries=1)
-        quiet = LoggingConfig(log_level="WARNING", enable_access_log=False)
         serve.run_many(
-            [serve.RunTarget(application, APP_NAME, "/", quiet)],
+            [serve.RunTarget(application, APP_NAME, "/")],
             wait_for_ingress_deployment_creation=False,
             wait_for_applications_running=False,
         )

@@ -25,8 +25,10 @@ from deployments.api_keys import KeyRing
 from deployments.config import AppConfig
 from deployments.limits import Limits
 from deployments.live_settings import LiveSettings, parse_live
+from deployments.logs import forward_to_serve, log_request
 from deployments.policy_access import PolicyAccess
 from deployments.routing.books import OUTSTANDING, PROMPT_SHARE
+from deployments.traces import RequestTraces, TraceParents, provider_of_environment
 from engine.errors import in_one_line
 from policy.board import Introduction, initial_publication
 
@@ -53,6 +55,8 @@ class PacelineReplica:
         self._engine_loop: EngineLoop | None = None
         self._channel: PolicyChannel | None = None
         self._exporter: MetricsExporter | None = None
+        self._traces: RequestTraces | None = None
+        forward_to_serve()
         instruments = ServeInstruments()
         replica_id = serve.get_replica_context().replica_id.unique_id
         report = await _stage_reporter(replica_id)
@@ -61,7 +65,7 @@ class PacelineReplica:
             # In a thread: Serve's own calls on this event loop go on being answered.
             may_calibrate = _asking(asyncio.get_running_loop(), replica_id)
             loop, self._service, knowledge, self._load_report = await asyncio.to_thread(
-                _load, config, report, may_calibrate, RequestMetrics(instruments).record
+                _load, config, report, may_calibrate, self._telling(instruments, replica_id)
             )
         except Exception as error:
             await _report_failure(replica_id, error)
@@ -91,11 +95,26 @@ class PacelineReplica:
         self._channel.start()
         self._exporter.start()
 
+    def _telling(
+        self, instruments: ServeInstruments, replica_id: str
+    ) -> Callable[[RequestRecord], None]:
+        """Who is told of each request at its end. Raises ConfigError."""
+        told = [RequestMetrics(instruments).record, log_request]
+        if provider := provider_of_environment(os.environ, replica_id):
+            self._traces = RequestTraces(provider, self._config.model_name)
+            told.append(self._traces.record)
+
+        def tell(record: RequestRecord) -> None:
+            for each in told:
+                each(record)
+
+        return tell
+
     def __serve_build_asgi_app__(self) -> "FastAPI":
         """Called by Serve after `__init__`: the HTTP side of this replica."""
         from deployments.api import create_api
 
-        return create_api(
+        api = create_api(
             lambda: self._service,
             lambda: self._policy,
             max_body_bytes=self._config.server.max_body_bytes,
@@ -103,6 +122,9 @@ class PacelineReplica:
             get_metric_addresses=metric_addresses,
             cors_origins=self._config.server.cors_origins,
         )
+        if self._traces is not None:
+            api.add_middleware(TraceParents)
+        return api
 
     async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
         """Called by Serve after `__init__`, and when `user_config` has changed. All of it takes
@@ -154,6 +176,8 @@ class PacelineReplica:
             await self._channel.close()
         if self._engine_loop is not None:
             await asyncio.to_thread(self._engine_loop.close)
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
 
 
 def _load(

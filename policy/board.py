@@ -65,6 +65,8 @@ class Publication:
     set_at_unix_s: float
     config_fingerprint: str
     """Fingerprint of the configured policy of the board that published it."""
+    why: str = ""
+    """What was decided and what it gains, in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +318,7 @@ class PolicyBoard:
     def _publish(self, publication: Publication, version: int, why: str) -> None:
         assert version > self._published.table.version
         table = publication.table.with_version(version)
-        self._published = replace(publication, table=table)
+        self._published = replace(publication, table=table, why=why)
         self._history.append(HistoryEntry(version, self._now_unix_s(), why, table.rungs))
 
     def _record(self, replica_id: str) -> ReplicaRecord:

@@ -20,6 +20,21 @@ class RequestRecord:
     """Of each choice that got a token: what it waited for the engine to begin."""
     per_token_s: tuple[float, ...] = ()
     """Of each choice of several tokens: mean time from one to the next."""
+    arrived_s: float | None = None
+    """When it came, of `time.monotonic`."""
+    prepare_s: float = 0.0
+    """From its arrival until the engine was asked."""
+    operation: str = ""
+    """What was asked for, as OpenTelemetry's conventions name it."""
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    """Of the prompt's, those that were computed before."""
+    num_new_tokens: int = 0
+    """Of all choices."""
+    num_rounds: int = 0
+    """Steps with a draft."""
+    num_drafted: int = 0
+    num_accepted: int = 0
 
 
 class RequestMetrics:

@@ -17,6 +17,10 @@ class ReplyFormat(Protocol):
     def ends_with_done(self) -> bool:
         """Whether a stream over HTTP ends with the event [DONE]."""
 
+    @property
+    def operation(self) -> str:
+        """What was asked for, as OpenTelemetry's conventions name it."""
+
     def opening(self, index: int, prompt: Sequence[TokenLogprobs]) -> list[JsonObject]:
         """Chunks before the first one of a choice."""
 

@@ -1,9 +1,11 @@
 """One run of a job in the engine: deltas of all its choices, as they come."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol
 
 from cluster.metrics.definitions import Outcome
@@ -47,6 +49,7 @@ class Run:
         }
         self._arrived = asyncio.Event()
         self._times = RequestTimes(job.arrived_s)
+        self._asked_s = time.monotonic()
         self.prompt_logprobs: list[TokenLogprobs] = []
         """Complete before the first delta."""
 
@@ -75,9 +78,22 @@ class Run:
     def record(self, error: BaseException | None) -> RequestRecord:
         """What came of the request, that ended with `error`, or with none. A client that leaves
         when all is there has not given up."""
-        if error is None or all(choice.has_ended for choice in self._choices.values()):
-            return self._times.record(Outcome.FINISHED)
-        return self._times.record(outcome_of(error))
+        outcome = Outcome.FINISHED
+        if error is not None and not all(choice.has_ended for choice in self._choices.values()):
+            outcome = outcome_of(error)
+        usage, speculation = self.usage, self._metrics().speculative_decoding
+        return replace(
+            self._times.record(outcome),
+            arrived_s=self._job.arrived_s,
+            prepare_s=self._asked_s - self._job.arrived_s,
+            operation=self._job.format.operation,
+            num_prompt_tokens=usage.prompt_tokens,
+            num_cached_tokens=usage.prompt_tokens_details.cached_tokens,
+            num_new_tokens=usage.completion_tokens,
+            num_rounds=speculation.num_spec_steps,
+            num_drafted=speculation.num_draft_tokens,
+            num_accepted=speculation.num_accepted_draft_tokens,
+        )
 
     @property
     def usage(self) -> Usage:

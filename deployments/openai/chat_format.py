@@ -28,6 +28,7 @@ class ChatFormat:
     """A `ReplyFormat`."""
 
     ends_with_done = True
+    operation = "chat"
 
     def __init__(
         self,

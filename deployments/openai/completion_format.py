@@ -30,6 +30,7 @@ class CompletionFormat:
     """A `ReplyFormat`."""
 
     ends_with_done = True
+    operation = "text_completion"
 
     def __init__(
         self,

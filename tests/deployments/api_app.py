@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from transformers import PreTrainedTokenizerFast
 
+from cluster.metrics.requests import RequestRecord
 from deployments.api import create_api
 from deployments.api_keys import KeyRing
 from deployments.service import GenerationService
@@ -65,11 +66,17 @@ class App:
         max_model_len: int = 64,
         keys: KeyRing | None = None,
         cors_origins: Sequence[str] = (),
+        tell: Callable[[RequestRecord], None] = lambda record: None,
     ) -> None:
         self.loop = FakeLoop(*scripts)
         self.policy = FakePolicy()
         self.service = service = GenerationService(
-            self.loop, tokenizer, "tiny", max_model_len=max_model_len, vocab_size=len(tokenizer)
+            self.loop,
+            tokenizer,
+            "tiny",
+            max_model_len=max_model_len,
+            vocab_size=len(tokenizer),
+            tell=tell,
         )
         self.asgi: FastAPI = create_api(
             lambda: service,

@@ -17,6 +17,7 @@ from tests.serve.conftest import START_S, WAIT_S, a_new_home, eventually, free_p
 from tests.serve.serve_process import ROOT
 
 LONG = {"model": "tiny", "prompt": "Once", "max_tokens": 600, "stream": True, "ignore_eos": True}
+LOGS = "logs"
 NUM_AFTER = 8
 """Answers of the new replica that are waited for."""
 
@@ -51,6 +52,7 @@ class Deployed:
 def deployed(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[Deployed]:
     settings = {**tiny_settings, "policy": "off", "server": {"port": free_port()}}
     settings["replicas"] = {**tiny_settings["replicas"], "graceful_shutdown_timeout_s": 60.0}
+    settings["logs"] = {"format": "json", "folder": str(tmp_path / LOGS)}
     with a_new_home(tmp_path):
         one = Deployed(settings)
         try:
@@ -88,7 +90,8 @@ async def test_changes_lose_no_request_and_a_stop_lets_answers_finish(
     keys.chmod(0o600)
     async with httpx.AsyncClient(base_url=deployed.url, timeout=WAIT_S) as client:
         replica_id = (await client.get("/policy")).json()["replicas"][0]["replica_id"]
-        async with client.stream("POST", "/v1/completions", json=LONG) as answer:
+        known = {"x-request-id": "order-66"}
+        async with client.stream("POST", "/v1/completions", json=LONG, headers=known) as answer:
             lines = answer.aiter_lines()
             await anext(lines)
             user_config = {
@@ -146,6 +149,7 @@ async def test_changes_lose_no_request_and_a_stop_lets_answers_finish(
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) >= 1
         assert refused.json()["error"]["code"] == "unavailable"
+        assert_logged(tmp_path / LOGS)
 
 
 async def replica_ids(client: httpx.AsyncClient) -> set[str]:
@@ -158,3 +162,15 @@ def assert_whole(lines: list[str]) -> None:
     *events, done = [line.removeprefix("data: ") for line in lines if line]
     assert done == "[DONE]"
     assert json.loads(events[-1])["choices"][0]["finish_reason"] == "length"
+
+
+def assert_logged(folder: Path) -> None:
+    """Of the replicas, in JSON: the answer that has an id of its own, and the change of table."""
+    logs = [path.read_text() for path in folder.glob("replica_*.log")]
+    lines = [json.loads(line) for text in logs for line in text.splitlines()]
+    (told,) = [line for line in lines if line.get("request_id") == "order-66"]
+    assert (told["event"], told["outcome"], told["new_tokens"]) == ("request", "finished", 600)
+    assert told["seconds"] > told["first_token_s"] > 0
+    tables = [line for line in lines if line.get("event") == "table"]
+    assert "set by hand: fixed" in [line["why"] for line in tables]
+    assert all(line["deployment"] == "paceline" and line["replica"] for line in (told, *tables))

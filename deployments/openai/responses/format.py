@@ -45,6 +45,7 @@ class ResponsesFormat:
     """A `ReplyFormat` of one choice. It counts its events, so it is for one answer."""
 
     ends_with_done = False
+    operation = "chat"
 
     def __init__(self, request_id: str, created_unix_s: int, asked: Asked) -> None:
         self._request_id = request_id
