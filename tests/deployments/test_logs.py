@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ def loggers_as_before() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in (SERVES_LOGGER, *PACKAGES)]
     before = [(one, [*one.handlers], one.propagate, one.level) for one in loggers]
     yield
+    for handler in logging.getLogger(SERVES_LOGGER).handlers:
+        if isinstance(handler, MemoryHandler) and handler.target is not None:
+            handler.target.close()
     for one, handlers, propagate, level in before:
         one.handlers, one.propagate = handlers, propagate
         one.setLevel(level)

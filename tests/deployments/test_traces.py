@@ -1,6 +1,8 @@
 """Spans of requests, in memory; and what the standard variables make of them."""
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,8 +49,12 @@ class Traced:
         app.asgi.add_middleware(TraceParents)
         return app
 
+    def finished(self) -> tuple[ReadableSpan, ...]:
+        return self._exporter.get_finished_spans()
+
     def spans(self) -> dict[str, ReadableSpan]:
-        found = self._exporter.get_finished_spans()
+        """Since the last call, by name."""
+        found = self.finished()
         self._exporter.clear()
         assert len({span.name for span in found}) == len(found)
         return {span.name: span for span in found}
@@ -160,8 +166,6 @@ async def test_a_damaged_parent_is_none(
 async def test_requests_at_once_keep_their_parents(
     tokenizer: PreTrainedTokenizerFast, traced: Traced
 ) -> None:
-    import asyncio
-
     gate = asyncio.Event()
     app = traced.app(tokenizer, [gate, *tokens(tokenizer, "a")])
     async with app.client() as client:
@@ -176,10 +180,12 @@ async def test_requests_at_once_keep_their_parents(
         await app.loop.started.wait()
         gate.set()
         await asyncio.gather(with_parent, without)
-    exported = traced._exporter.get_finished_spans()
-    parents = {span.parent for span in exported if span.name == "text_completion tiny"}
-    assert None in parents
-    assert len(parents) == 2
+    parents = {
+        span.parent and span.parent.span_id
+        for span in traced.finished()
+        if span.name == "text_completion tiny"
+    }
+    assert parents == {None, int(SPAN, 16)}
 
 
 @pytest.mark.parametrize(
@@ -201,17 +207,18 @@ def test_without_an_exporter_nothing_is_imported(environment: dict[str, str]) ->
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
-def test_the_standard_variables_choose_the_exporter(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
-    provider = provider_of_environment({"OTEL_TRACES_EXPORTER": "console"}, "replica-7")
-    assert provider is not None
-    traces = RequestTraces(provider, "tiny")
-    traces.record(RequestRecord(Outcome.DEADLINE, arrived_s=0.0, operation="chat"))
-    traces.close()
-    told = json.loads(capfd.readouterr().out)
-    assert told["name"] == "chat tiny"
+def test_the_standard_variables_choose_the_exporter() -> None:
+    code = (
+        "from deployments.traces import *; "
+        "traces = RequestTraces(provider_of_environment({EXPORTER: 'console'}, 'replica-7'), 'm'); "
+        "traces.record(RequestRecord(Outcome.DEADLINE, arrived_s=0.0, operation='chat')); "
+        "traces.close()"
+    )
+    command = [sys.executable, "-c", code]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OTEL_")}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, env=environment, check=True)
+    told = json.loads(done.stdout)
+    assert told["name"] == "chat m"
     attributes = told["resource"]["attributes"]
     assert attributes["service.name"] == "paceline"
     assert attributes["service.instance.id"] == "replica-7"
