@@ -65,8 +65,8 @@ class Publication:
     set_at_unix_s: float
     config_fingerprint: str
     """Fingerprint of the configured policy of the board that published it."""
-    why: str = ""
-    """What was decided and what it gains, in a line."""
+    why: str = field(default="", compare=False)
+    """What was decided and what it gains, in a line. No part of what is in force."""
 
 
 @dataclass(frozen=True, slots=True)
