@@ -113,7 +113,7 @@ def test_serve_refuses_a_bad_file_of_keys_before_it_starts_anything(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("deployments.launcher.Launcher.start_ray", lambda _: pytest.fail("started"))
-    monkeypatch.setattr("deployments.launcher.require_free_port", lambda _: None)
+    monkeypatch.setattr("deployments.ports.require_free_port", lambda _: None)
     keys, config = tmp_path / "keys", tmp_path / "app.yaml"
     if mode is not None:
         keys.write_text(content)
