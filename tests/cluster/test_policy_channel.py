@@ -1,16 +1,19 @@
 """The channel against policy actors in the same event loop, whose death is a flag."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from cluster.policy_channel import ChannelTimings, PolicyChannel, PolicyClient
 from policy.actor import PolicyPublisher
 from policy.board import Introduction, Publication, initial_publication
 from policy.choice import parse_choice
 from policy.stats import StatsWindow
-from policy.table import SpeculationTable
+from policy.table import UNBOUNDED_BATCH_SIZE, SpeculationTable
 from tests.policy.grids import grid, window
 
 QUICK = ChannelTimings(report_s=0.002, first_pause_s=0.001, longest_pause_s=0.004, answer_s=30.0)
@@ -142,7 +145,9 @@ async def accepted(actor: MortalActor) -> str:
     return text.partition("acceptance by position ")[2]
 
 
-def test_a_new_table_is_applied_and_reported() -> None:
+def test_a_new_table_is_applied_reported_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "cluster.policy_channel")
+
     async def scenario() -> None:
         actor = MortalActor()
         replica = Replica(actor)
@@ -155,6 +160,10 @@ def test_a_new_table_is_applied_and_reported() -> None:
         await replica.channel.close()
 
     asyncio.run(scenario())
+    logged = vars(caplog.records[-1])
+    assert (logged["event"], logged["version"], logged["mode"]) == ("table", 2, "fixed")
+    assert logged["lengths"] == {UNBOUNDED_BATCH_SIZE: 3}
+    assert logged["why"] == "set by hand: fixed"
 
 
 def test_counts_arrive_once() -> None:
