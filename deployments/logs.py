@@ -48,6 +48,8 @@ class _ToServe(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if (current := request_id()) != NO_REQUEST:
             record.request_id = current
+        # Serve writes to standard error as well, which Ray keeps: there only what is wrong.
+        record.log_to_stderr = record.levelno >= logging.WARNING
         logging.getLogger(SERVES_LOGGER).handle(record)
 
 

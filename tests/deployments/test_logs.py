@@ -13,7 +13,8 @@ from ray.serve._private.common import ServeComponentType
 from ray.serve._private.logging_utils import configure_component_logger
 from transformers import PreTrainedTokenizerFast
 
-from deployments.config import LogsSection
+from deployments.app import build_application
+from deployments.config import LogsSection, parse_config
 from deployments.logs import (
     PACKAGES,
     SERVES_LOGGER,
@@ -106,6 +107,26 @@ async def test_an_unexpected_error_is_logged_with_its_requests_id(
     told = json.loads(line)
     assert told["request_id"] == "order-66"
     assert "ZeroDivisionError: oops" in told["exc_text"]
+
+
+async def test_standard_error_has_only_what_is_wrong(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log_into(tmp_path)
+    app = App(tokenizer, [ZeroDivisionError("oops")], tell=log_request)
+    await app.post("/v1/completions", json=COMPLETION)
+    told = capfd.readouterr().err
+    assert "ZeroDivisionError: oops" in told
+    assert "outcome=failed" not in told
+
+
+def test_an_application_is_deployed_with_its_log_and_its_surge() -> None:
+    values = {"model": "x", "logs": {"format": "json"}, "replicas": {"max_surge_percent": 50}}
+    app = build_application(parse_config(values, "args"))
+    options: Any = app._bound_deployment._deployment_config
+    assert options.max_surge_percent == 50
+    assert options.logging_config["encoding"] == "JSON"
+    assert options.logging_config["log_level"] == "INFO"
 
 
 def test_what_has_blanks_is_quoted_and_nothing_is_left_out(
