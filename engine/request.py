@@ -169,6 +169,10 @@ class Request:
     """Lower goes first, as in vLLM; among equals, whoever came first. Never changes the output."""
     tenant: str = ""
     """Whose it is: among equal priorities tenants get equal shares. Never changes the output."""
+    generated_token_ids: tuple[int, ...] = ()
+    """The beginning of its output, where another engine had begun it: the rest is what that one
+    would have made of it, given the same seed. As after a preemption, they are computed again, not
+    told again, and count wherever the output counts (`max_tokens`, penalties, the grammar)."""
 
 
 @dataclass(frozen=True, slots=True)
