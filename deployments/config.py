@@ -117,6 +117,12 @@ class ReplicasSection(Section):
     graceful_shutdown_timeout_s: float = Field(120.0, ge=0)
 
 
+class RouterSection(Section):
+    num_replicas: int = Field(2, ge=1)
+    num_cpus: float = Field(0.0, ge=0)
+    max_wait_s: float = Field(300.0, gt=0)
+
+
 _TARGETS = Targets()
 
 
@@ -152,6 +158,8 @@ class AppConfig(Section):
     limits: LimitsSection = LimitsSection()
     replicas: ReplicasSection = ReplicasSection()
     autoscaling: AutoscalingSection | None = None
+    resilient: bool = False
+    router: RouterSection = RouterSection()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -175,6 +183,8 @@ class AppConfig(Section):
                 f"got num_replicas {self.replicas.num_replicas} and autoscaling with max_replicas "
                 f"{self.autoscaling.max_replicas}"
             )
+        if "router" in self.model_fields_set and not self.resilient:
+            raise ValueError("router is only for resilient: true, got resilient: false")
         asked = self.replicas.max_ongoing_requests
         if asked is not None and asked <= self._max_engine_requests:
             raise ValueError(
@@ -209,6 +219,11 @@ class AppConfig(Section):
         """Requests a replica takes at once: more than its engine does, so that the engine is who
         refuses, in the API's own words, and a full engine still answers about itself."""
         return self.replicas.max_ongoing_requests or self._max_engine_requests + CONTROL_SLOTS
+
+    @property
+    def max_routed_requests(self) -> int:
+        """Requests a router takes at once: as many as all replicas together."""
+        return self.most_replicas * self._max_engine_requests + CONTROL_SLOTS
 
     @property
     def rank_placement(self) -> Placement:

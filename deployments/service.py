@@ -135,7 +135,6 @@ class GenerationService:
         limit = min(limits, default=self._request_timeout_s)
         return job if limit is None else dataclasses.replace(job, deadline_s=now + limit)
 
-    def status(self) -> EngineStatus:
+    async def health(self) -> EngineStatus:
         """Raises EngineDead."""
-        self._loop.check_health()
-        return self._loop.status()
+        return await self._loop.health()

@@ -129,8 +129,5 @@ class CountedLoop:
     def compile_grammar(self, spec: GrammarSpec) -> None:
         self._loop.compile_grammar(spec)
 
-    def status(self) -> EngineStatus:
-        return self._loop.status()
-
-    def check_health(self) -> None:
-        self._loop.check_health()
+    async def health(self) -> EngineStatus:
+        return await self._loop.health()

@@ -44,7 +44,7 @@ def from_token(asked: Request, tokens: list[int], known: int) -> Request:
 
 
 def check_every_continuation(asked: Request, drafter: DrafterName, draft_len: int) -> None:
-    """In one engine, all of them together: what each tells is what the undisturbed one told then."""
+    """All of them in one engine: each tells what the undisturbed request told from there on."""
     told = whole(asked)
     tokens = tokens_of(told)
     logprobs = [entry for delta in told for entry in delta.logprobs]
