@@ -183,8 +183,6 @@ class AppConfig(Section):
                 f"got num_replicas {self.replicas.num_replicas} and autoscaling with max_replicas "
                 f"{self.autoscaling.max_replicas}"
             )
-        if "router" in self.model_fields_set and not self.resilient:
-            raise ValueError("router is only for resilient: true, got resilient: false")
         asked = self.replicas.max_ongoing_requests
         if asked is not None and asked <= self._max_engine_requests:
             raise ValueError(

@@ -53,7 +53,8 @@ class Answers:
             answer.num_retold = 0
             name = request_id if self._num_tries == 1 else f"{request_id}/{self._num_tries}"
             self._names[name] = request_id
-            requests.append(_from_here(answer, name))
+            rest = answer.request.continued(tuple(answer.tokens))
+            requests.append(dataclasses.replace(rest, request_id=name))
         return tuple(requests)
 
     def take(self, deltas: Iterable[TokenDelta]) -> list[TokenDelta]:
@@ -96,16 +97,3 @@ def _seeded(request: Request) -> Request:
         return request
     sampling = dataclasses.replace(request.sampling, seed=secrets.randbits(63))
     return dataclasses.replace(request, sampling=sampling)
-
-
-def _from_here(answer: _Answer, name: str) -> Request:
-    request = answer.request
-    if not answer.tokens:
-        return dataclasses.replace(request, request_id=name)
-    # The prompt's log-probabilities are complete before the first token.
-    return dataclasses.replace(
-        request,
-        request_id=name,
-        sampling=dataclasses.replace(request.sampling, prompt_logprobs=None),
-        generated_token_ids=(*request.generated_token_ids, *answer.tokens),
-    )

@@ -11,7 +11,8 @@ from engine.errors import PacelineError
 from engine.request import FinishReason, Request, TokenDelta
 from tests.deployments.fake_loop import STATUS, logprobs_of
 
-FIRST_TOKEN = 100
+FIRST_TOKEN = 67
+"""The letter a of the tests' tokenizer; those of the others follow."""
 
 
 @dataclass

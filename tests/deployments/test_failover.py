@@ -275,7 +275,7 @@ def service_over(setup: Setup) -> GenerationService:
 
 async def text_of(setup: Setup, **fields: Any) -> dict[str, Any]:
     service = service_over(setup)
-    body = {"model": "tiny", "prompt": "The", "max_tokens": 20, "n": 2, "stop": "~", **fields}
+    body = {"model": "tiny", "prompt": "The", "max_tokens": 20, "n": 2, **fields}
     job = await service.prepare_completion(body)
     async with asyncio.timeout(10):
         whole = await service.whole(job)
@@ -283,11 +283,13 @@ async def text_of(setup: Setup, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dies_after", range(0, 20, 2))
-@pytest.mark.parametrize("stop", [None, "ow"])
+@pytest.mark.parametrize("stop", [None, "kl"])
 async def test_text_and_usage_are_those_of_an_undisturbed_answer(
     dies_after: int, stop: str | None
 ) -> None:
     undisturbed = await text_of(Setup(FakeReplica("a")), stop=stop)
+    expected = "abcdefghij" if stop else "abcdefghijklmnopqrst"
+    assert [choice["text"] for choice in undisturbed["choices"]] == [expected] * 2
     broken = Setup(FakeReplica("a", dies_after=dies_after), FakeReplica("b"))
     assert await text_of(broken, stop=stop) == undisturbed
 

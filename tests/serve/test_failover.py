@@ -54,7 +54,7 @@ def replicas_of(served: ServeProcess) -> list[int]:
             title = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if title.startswith(REPLICA):
+        if title.strip("\0 ") == REPLICA:
             found.append(pid)
     return found
 
