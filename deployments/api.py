@@ -104,7 +104,7 @@ def create_api(
     async def health() -> dict[str, Any]:
         """503 when the engine is dead."""
         service = get_service()
-        status = service.status()
+        status = await service.health()
         return {
             "status": "ok",
             "model": service.model_name,

@@ -12,12 +12,16 @@ from deployments.arguments import parse_arguments
 from deployments.autoscaling.decision import Targets
 from deployments.autoscaling.policy import serve_autoscaling
 from deployments.config import AppConfig
+from deployments.failover.router import PacelineRouter
 from deployments.logs import serves_logging
-from deployments.replica import PacelineReplica
+from deployments.replica import EngineReplica, PacelineReplica
 from deployments.routing.router import LeastTokensRouter
+from deployments.routing.two_choices import SteeredTwoChoices
 from policy.actor import PolicyActor
 
 DEPLOYMENT_NAME: Final = "paceline"
+"""Of the replicas with an engine."""
+ROUTER_NAME: Final = "paceline-router"
 HEALTH_CHECK_PERIOD_S: Final = 2.0
 MAX_POLICY_CALLS: Final = 10_000
 """Calls that wait in the policy actor at once: one long poll per replica, and some reports."""
@@ -43,7 +47,8 @@ def build(arguments: BuilderArguments) -> serve.Application:
 
 
 def build_application(config: AppConfig, max_constructor_retries: int = 3) -> serve.Application:
-    """The application: replicas that are their own ingress, and their policy actor."""
+    """The application: replicas that are their own ingress, and their policy actor; with
+    `resilient`, a router deployment before them."""
     replicas = config.replicas
     policy_actor: dict[str, Any] = {
         "configured": config.initial_policy.setting,
@@ -79,8 +84,29 @@ def build_application(config: AppConfig, max_constructor_retries: int = 3) -> se
                 actor_options={"num_cpus": 0, "max_concurrency": MAX_POLICY_CALLS},
             )
         ],
-    )(PacelineReplica)
+    )(EngineReplica if config.resilient else PacelineReplica)
     application: serve.Application = deployment.bind(config)
+    return (
+        _routed(application, config, max_constructor_retries) if config.resilient else application
+    )
+
+
+def _routed(
+    engines: serve.Application, config: AppConfig, max_constructor_retries: int
+) -> serve.Application:
+    """A router deployment before the engines."""
+    deployment = serve.deployment(
+        name=ROUTER_NAME,
+        num_replicas=config.router.num_replicas,
+        ray_actor_options={"num_cpus": config.router.num_cpus},
+        max_ongoing_requests=config.max_routed_requests,
+        max_queued_requests=-1,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        graceful_shutdown_timeout_s=config.replicas.graceful_shutdown_timeout_s,
+        logging_config=serves_logging(config.logs),
+        max_constructor_retry_count=max_constructor_retries,
+    )(PacelineRouter)
+    application: serve.Application = deployment.bind(config, engines)
     return application
 
 
@@ -91,11 +117,12 @@ def _number_of_replicas(config: AppConfig) -> dict[str, Any]:
 
 
 def _routing(config: AppConfig) -> dict[str, Any]:
-    if config.replicas.routing == "two_choices":
+    least_tokens = config.replicas.routing == "least_tokens"
+    if not least_tokens and not config.resilient:
         return {}  # Serve's own default
     return {
         "request_router_config": RequestRouterConfig(
-            request_router_class=LeastTokensRouter,  # type: ignore[arg-type]  # Serve's own, untyped
+            request_router_class=LeastTokensRouter if least_tokens else SteeredTwoChoices,  # type: ignore[arg-type]  # Serve's own, untyped
             request_routing_stats_period_s=ROUTING_STATS_PERIOD_S,  # type: ignore[arg-type]
         )
     }

@@ -124,6 +124,12 @@ class LogsSection(Section):
     folder: Annotated[str, BeforeValidator(absolute_path)] | None = None
 
 
+class RouterSection(Section):
+    num_replicas: int = Field(2, ge=1)
+    num_cpus: float = Field(0.0, ge=0)
+    max_wait_s: float = Field(300.0, gt=0)
+
+
 _TARGETS = Targets()
 
 
@@ -160,6 +166,8 @@ class AppConfig(Section):
     replicas: ReplicasSection = ReplicasSection()
     autoscaling: AutoscalingSection | None = None
     logs: LogsSection = LogsSection()
+    resilient: bool = False
+    router: RouterSection = RouterSection()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -217,6 +225,11 @@ class AppConfig(Section):
         """Requests a replica takes at once: more than its engine does, so that the engine is who
         refuses, in the API's own words, and a full engine still answers about itself."""
         return self.replicas.max_ongoing_requests or self._max_engine_requests + CONTROL_SLOTS
+
+    @property
+    def max_routed_requests(self) -> int:
+        """Requests a router takes at once: as many as all replicas together."""
+        return self.most_replicas * self._max_engine_requests + CONTROL_SLOTS
 
     @property
     def rank_placement(self) -> Placement:

@@ -245,6 +245,17 @@ class Launcher:
                     f"({number}, engine.tp_size, num_{resource.lower()}s); this machine has "
                     f"{available.get(resource, 0.0):g}"
                 )
+        if not self._config.resilient:
+            return
+        router = self._config.router
+        cpus = replicas.num_cpus * self._config.most_replicas * self._config.engine.tp_size
+        routers = router.num_cpus * router.num_replicas
+        if cpus + routers > available.get("CPU", 0.0):
+            raise ConfigError(
+                f"router: {router.num_replicas} x {router.num_cpus:g} CPUs are reserved beside the "
+                f"{cpus:g} of the replicas (num_replicas, num_cpus); this machine has "
+                f"{available.get('CPU', 0.0):g}"
+            )
 
     def _replica_stages(self) -> list[str]:
         from cluster.policy_client import describe_from_outside

@@ -1,4 +1,4 @@
-"""The Serve deployment: one engine, its text service, its policy subscription, its own ingress.
+"""The Serve deployments with an engine: one that is its own ingress, and one behind a router.
 
 Heavy imports (torch, transformers) happen while loading, in the replica's process alone.
 """
@@ -6,82 +6,77 @@ Heavy imports (torch, transformers) happen while loading, in the replica's proce
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
 from ray import serve
 
 from cluster.metrics.exporter import MetricsExporter, Sources
-from cluster.metrics.requests import RequestMetrics, RequestRecord
 from cluster.metrics.serve_instruments import ServeInstruments
-from cluster.metrics.targets import metric_addresses
 from cluster.metrics.windows import WindowMetrics
 from cluster.policy_channel import PolicyActorLost, PolicyChannel
 from cluster.policy_client import ANSWER_S, connect_policy_actor
 from deployments import garbage
 from deployments.api_keys import KeyRing
 from deployments.config import AppConfig
-from deployments.limits import Limits
-from deployments.live_settings import LiveSettings, parse_live
-from deployments.logs import forward_to_serve, log_request
+from deployments.ingress import Ingress, build_service
+from deployments.live_settings import LiveSettings
+from deployments.logs import forward_to_serve
 from deployments.policy_access import PolicyAccess
+from deployments.request_recorder import RequestRecorder
 from deployments.routing.books import OUTSTANDING, PROMPT_SHARE
-from deployments.traces import RequestTraces, TraceParents, provider_of_environment
-from engine.errors import in_one_line
+from deployments.routing.steering import Steering
+from engine.errors import EngineDead, in_one_line
 from policy.board import Introduction, initial_publication
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from cluster.ranks import RayRanks
     from deployments.autoscaling.report import LoadReport
+    from deployments.failover.replies import Facts, Health, Reply
     from deployments.knowledge import Knowledge
-    from deployments.service import GenerationService
     from engine.loop import EngineLoop
+    from engine.request import Request
 
 logger = logging.getLogger(__name__)
 
 REPORT_FAILURE_S: Final = 5.0
 
 
-@serve.ingress()
-class PacelineReplica:
-    """Answers OpenAI-style HTTP, and `generate` for deployment handles."""
+class EngineReplica:
+    """One engine and its policy subscription: tokens in, tokens out, for a router deployment."""
 
     async def __init__(self, config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
         self._config = config
         self._engine_loop: EngineLoop | None = None
         self._channel: PolicyChannel | None = None
         self._exporter: MetricsExporter | None = None
-        self._traces: RequestTraces | None = None
         forward_to_serve()
-        instruments = ServeInstruments()
-        replica_id = serve.get_replica_context().replica_id.unique_id
-        report = await _stage_reporter(replica_id)
-        try:
-            self._keys = KeyRing(LiveSettings().keys_path(config), os.environ)
+        self._instruments = ServeInstruments()
+        self._replica_id = serve.get_replica_context().replica_id.unique_id
+        async with _failures_reported(self._replica_id):
+            await self._prepare()
+            report = await _stage_reporter(self._replica_id)
             # In a thread: Serve's own calls on this event loop go on being answered.
-            may_calibrate = _asking(asyncio.get_running_loop(), replica_id)
-            loop, self._service, knowledge, self._load_report = await asyncio.to_thread(
-                _load, config, report, may_calibrate, self._telling(instruments, replica_id)
+            may_calibrate = _asking(asyncio.get_running_loop(), self._replica_id)
+            loop, knowledge, self._load_report = await asyncio.to_thread(
+                _load, config, report, may_calibrate
             )
-        except Exception as error:
-            await _report_failure(replica_id, error)
-            raise
-        self._engine_loop = loop
+            self._engine_loop = loop
+            self._source = self._load_report.counted(loop)
+            await self._complete(loop)
         self._channel = PolicyChannel(
-            replica_id,
+            self._replica_id,
             initial_publication(config.initial_policy),
             connect_policy_actor,
             loop.set_table,
-            WindowMetrics(instruments).counted(self._load_report.timed(loop.drain_stats)),
+            WindowMetrics(self._instruments).counted(self._load_report.timed(loop.drain_stats)),
             introduction=None if knowledge is None else knowledge.introduction,
             keep=_keep_and_learn(knowledge, self._load_report),
         )
         self._policy = PolicyAccess(
-            replica_id, self._channel, connect_policy_actor, config.max_draft_len
+            self._replica_id, self._channel, connect_policy_actor, config.max_draft_len
         )
         sources = Sources(
             engine=loop.status,
@@ -89,68 +84,64 @@ class PacelineReplica:
             speedup=self._load_report.speedup,
             calibrated_at_unix_s=knowledge.calibrated_at_unix_s if knowledge else lambda: None,
         )
-        self._exporter = MetricsExporter(instruments, sources, config.engine.max_num_seqs)
-        self._apply(LiveSettings(), self._keys)
+        self._exporter = MetricsExporter(self._instruments, sources, config.engine.max_num_seqs)
         self._channel.set_stage("ready")
         self._channel.start()
         self._exporter.start()
 
-    def _telling(
-        self, instruments: ServeInstruments, replica_id: str
-    ) -> Callable[[RequestRecord], None]:
-        """Who is told of each request at its end. Raises ConfigError."""
-        told = [RequestMetrics(instruments).record, log_request]
-        if provider := provider_of_environment(os.environ, replica_id):
-            self._traces = RequestTraces(provider, self._config.model_name)
-            told.append(self._traces.record)
+    async def _prepare(self) -> None:
+        """What may fail before a model is loaded for it."""
 
-        def tell(record: RequestRecord) -> None:
-            for each in told:
-                each(record)
+    async def _complete(self, loop: "EngineLoop") -> None:
+        """What the replica needs beside its engine."""
 
-        return tell
+    async def tokens(
+        self, requests: "tuple[Request, ...]", _steering: Steering
+    ) -> "AsyncGenerator[Reply, None]":
+        """A router's call: first that it has come, then deltas as they come. Cancelling it frees
+        its blocks."""
+        from deployments.failover.replies import replies
 
-    def __serve_build_asgi_app__(self) -> "FastAPI":
-        """Called by Serve after `__init__`: the HTTP side of this replica."""
-        from deployments.api import create_api
+        async with aclosing(replies(self._source, self._replica_id, requests)) as told:
+            async for reply in told:
+                yield reply
 
-        api = create_api(
-            lambda: self._service,
-            lambda: self._policy,
-            max_body_bytes=self._config.server.max_body_bytes,
-            get_keys=lambda: self._keys,
-            get_metric_addresses=metric_addresses,
-            cors_origins=self._config.server.cors_origins,
-        )
-        if self._traces is not None:
-            api.add_middleware(TraceParents)
-        return api
+    async def abort(self, request_id: str, _steering: Steering) -> None:
+        """End one request of those that a call has."""
+        self._source.abort(request_id)
 
-    async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
-        """Called by Serve after `__init__`, and when `user_config` has changed. All of it takes
-        effect, or nothing: raises ConfigError or PolicyActorLost.
-        """
-        live = parse_live(user_config or {}, self._config)
-        keys = await asyncio.to_thread(KeyRing, live.keys_path(self._config), os.environ)
-        if live.policy is not None:
-            client = await connect_policy_actor()
-            await client.configure(live.policy.setting)
-        self._apply(live, keys)
+    async def facts(self) -> "Facts":
+        """What a router needs to know of the engine to prepare requests."""
+        from deployments.failover.replies import Facts
 
-    def _apply(self, live: LiveSettings, keys: KeyRing) -> None:
-        self._keys = keys
-        limits = live.limits or self._config.limits
-        self._service.limits = Limits(**limits.model_dump())
+        assert self._engine_loop is not None
+        loop = self._engine_loop
+        return Facts(loop.max_model_len, loop.vocab_size, loop.eos_token_ids)
 
-    async def generate(self, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Stream chunks for a completion or chat body, for callers with a DeploymentHandle.
+    async def health(self, _steering: Steering) -> "Health":
+        from deployments.failover.replies import Health
 
-        Raises RequestError, EngineFull, EngineDead or GenerationFailed. Cancelling the call frees
-        its blocks.
-        """
-        async with aclosing(self._service.stream(body)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        try:
+            status = await self._source.health()
+        except EngineDead as error:
+            return Health(self._replica_id, None, str(error))
+        return Health(self._replica_id, status, heard_s_ago=self._policy.heard_s_ago())
+
+    async def get_policy(self) -> dict[str, Any]:
+        return await self._policy.get()
+
+    async def set_policy(self, policy: object) -> dict[str, Any]:
+        """Raises RequestError or PolicyActorLost."""
+        return await self._policy.set(policy)
+
+    async def explain_policy(self, batch_size: int) -> dict[str, Any]:
+        """Raises PolicyActorLost."""
+        return await self._policy.explain(batch_size)
+
+    async def configure_policy(self, setting: str | dict[str, Any]) -> None:
+        """Put a configured policy in force. Raises PolicyActorLost."""
+        client = await connect_policy_actor()
+        await client.configure(setting)
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Called by Serve where replicas are added and removed by their load."""
@@ -176,30 +167,58 @@ class PacelineReplica:
             await self._channel.close()
         if self._engine_loop is not None:
             await asyncio.to_thread(self._engine_loop.close)
-        if self._traces is not None:
-            await asyncio.to_thread(self._traces.close)
+
+
+@serve.ingress()
+class PacelineReplica(EngineReplica, Ingress):
+    """One that answers clients itself: OpenAI-style HTTP, and `generate` for deployment handles."""
+
+    async def _prepare(self) -> None:
+        self._keys = KeyRing(LiveSettings().keys_path(self._config), os.environ)
+        self._recorder = RequestRecorder(
+            self._instruments, self._config.model_name, self._replica_id, os.environ
+        )
+
+    async def _complete(self, loop: "EngineLoop") -> None:
+        assert self._recorder is not None
+        facts = await self.facts()
+        self._service = await asyncio.to_thread(
+            build_service,
+            self._config,
+            self._source,
+            facts.max_model_len,
+            facts.vocab_size,
+            self._recorder.record,
+        )
+        self._apply(LiveSettings(), self._keys)
+        garbage.settle()
+
+    def policy_port(self) -> PolicyAccess:
+        return self._policy
+
+    async def __del__(self) -> None:
+        await EngineReplica.__del__(self)
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.close)
 
 
 def _load(
     config: AppConfig,
     report: Callable[[str], None],
     may_calibrate: Callable[[Introduction], bool],
-    tell: Callable[[RequestRecord], None],
-) -> "tuple[EngineLoop, GenerationService, Knowledge | None, LoadReport]":
-    """Build the engine, what is known of its kind, its text service and what tells of its load.
+) -> "tuple[EngineLoop, Knowledge | None, LoadReport]":
+    """Build the engine, what is known of its kind and what tells of its load.
+
     Raises ConfigError."""
     report("importing torch")
     from deployments.autoscaling.report import LoadReport
     from deployments.knowledge import Knowledge
     from deployments.models.cache import default_home
-    from deployments.service import GenerationService
     from engine.build import build_engine
     from engine.loop import EngineLoop
-    from engine.model import load_tokenizer
     from engine.rehearsal import rehearse
 
     engine_config = config.engine_config()
-    tokenizer = load_tokenizer(engine_config.model)
     table = initial_publication(config.initial_policy).table
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     engine = build_engine(engine_config, table, report, ranks=_ranks(config), host=host)
@@ -214,17 +233,8 @@ def _load(
     load_report = LoadReport(
         engine_config.max_num_seqs, None if knowledge is None else knowledge.introduction
     )
-    service = GenerationService(
-        load_report.counted(loop),
-        tokenizer,
-        config.model_name,
-        max_model_len=engine.max_model_len,
-        vocab_size=engine.vocab_size,
-        request_timeout_s=config.server.request_timeout_s,
-        tell=tell,
-    )
     garbage.settle()
-    return loop, service, knowledge, load_report
+    return loop, knowledge, load_report
 
 
 def _keep_and_learn(
@@ -279,8 +289,14 @@ async def _stage_reporter(replica_id: str) -> Callable[[str], None]:
     return lambda stage: client.post_stage(replica_id, stage)
 
 
-async def _report_failure(replica_id: str, error: Exception) -> None:
-    with suppress(Exception):
-        async with asyncio.timeout(REPORT_FAILURE_S):
-            client = await connect_policy_actor()
-            await client.note_stage(replica_id, f"failed: {in_one_line(error)}")
+@asynccontextmanager
+async def _failures_reported(replica_id: str) -> AsyncGenerator[None, None]:
+    """Tells the policy actor, where there is one, why a replica does not start."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(Exception):
+            async with asyncio.timeout(REPORT_FAILURE_S):
+                client = await connect_policy_actor()
+                await client.note_stage(replica_id, f"failed: {in_one_line(error)}")
+        raise

@@ -9,16 +9,18 @@ blocks within a step.
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cluster.metrics.definitions import Outcome
 from cluster.metrics.requests import RequestRecord
 from deployments.generation.choice import ChoiceDelta, merged
 from deployments.generation.job import Job
+from deployments.generation.origin import Origin
 from deployments.generation.preparation import JobMaker
-from deployments.generation.run import Run, TokenSource
+from deployments.generation.run import Run, TokenSource, Told
 from deployments.json_values import show
 from deployments.limits import Limits
 from deployments.openai.replies import JsonObject
@@ -28,6 +30,14 @@ from engine.errors import RequestError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Chunks that go out together."""
+
+    chunks: tuple[JsonObject, ...]
+    made_of: Told
 
 
 class GenerationService:
@@ -63,23 +73,38 @@ class GenerationService:
         self.created_unix_s = int(time.time())
 
     async def prepare_completion(
-        self, body: Mapping[str, Any], timeout_s: float | None = None
+        self,
+        body: Mapping[str, Any],
+        timeout_s: float | None = None,
+        origin: Origin | None = None,
     ) -> Job:
-        """`timeout_s`: what the caller allows beside the body. Its time begins now.
+        """`timeout_s`: what the caller allows beside the body. Its time begins now. `origin`: that
+        of an answer that was begun elsewhere.
 
         Raises RequestError, ModelNotFound or PromptTooLong.
         """
-        return await self._timed(self._jobs.completion(body), "prompt", timeout_s)
+        preparing = self._jobs.completion(body, origin or Origin.new())
+        return await self._timed(preparing, "prompt", timeout_s)
 
-    async def prepare_chat(self, body: Mapping[str, Any], timeout_s: float | None = None) -> Job:
+    async def prepare_chat(
+        self,
+        body: Mapping[str, Any],
+        timeout_s: float | None = None,
+        origin: Origin | None = None,
+    ) -> Job:
         """As `prepare_completion`."""
-        return await self._timed(self._jobs.chat(body), "messages", timeout_s)
+        preparing = self._jobs.chat(body, origin or Origin.new())
+        return await self._timed(preparing, "messages", timeout_s)
 
     async def prepare_response(
-        self, body: Mapping[str, Any], timeout_s: float | None = None
+        self,
+        body: Mapping[str, Any],
+        timeout_s: float | None = None,
+        origin: Origin | None = None,
     ) -> Job:
         """As `prepare_completion`, for the Responses API."""
-        return await self._timed(self._jobs.response(body), "input", timeout_s)
+        preparing = self._jobs.response(body, origin or Origin.new())
+        return await self._timed(preparing, "input", timeout_s)
 
     async def tokenize(self, body: Mapping[str, Any]) -> JsonObject:
         """Raises RequestError or ModelNotFound."""
@@ -94,18 +119,31 @@ class GenerationService:
 
     async def chunks(self, job: Job) -> AsyncGenerator[JsonObject, None]:
         """The answer as stream chunks, none before the first token is there."""
-        run = Run(self._loop, job)
+        async with aclosing(self.pieces(job)) as pieces:
+            async for piece in pieces:
+                for chunk in piece.chunks:
+                    yield chunk
+
+    async def pieces(self, job: Job, told: Sequence[Told] = ()) -> AsyncGenerator[Piece, None]:
+        """The chunks of each delta, with what it is made of; those behind what was `told` already
+        of an answer with the same origin."""
+        run = Run(self._loop, job, told)
         opened: set[int] = set()
+
+        def written(delta: ChoiceDelta) -> Piece:
+            opening: list[JsonObject] = []
+            if delta.index not in opened:
+                opened.add(delta.index)
+                opening = job.format.opening(delta.index, run.prompt_logprobs)
+            return Piece((*opening, *job.format.chunks(delta)), delta.made_of)
+
+        for delta in run.tell_again():
+            written(delta)  # the format counts what it has written
         async with aclosing(self._deltas(run)) as deltas:
             async for delta in deltas:
-                if delta.index not in opened:
-                    opened.add(delta.index)
-                    for chunk in job.format.opening(delta.index, run.prompt_logprobs):
-                        yield chunk
-                for chunk in job.format.chunks(delta):
-                    yield chunk
+                yield written(delta)
         if job.include_usage:
-            yield job.format.usage_chunk(run.totals)
+            yield Piece((job.format.usage_chunk(run.totals),), ())
 
     async def whole(self, job: Job) -> JsonObject:
         """The answer in one piece."""
@@ -119,17 +157,19 @@ class GenerationService:
     async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[JsonObject, None]:
         """Chunks for a body of any endpoint: a chat if it has messages, a response if it has input.
         For handle callers."""
-        if not isinstance(body, Mapping):
-            raise RequestError("body", f"the request must be a mapping, got {show(body)}")
-        prepare = self.prepare_completion
-        if "messages" in body:
-            prepare = self.prepare_chat
-        elif "input" in body:
-            prepare = self.prepare_response
-            body = {**body, "stream": True}
-        async with aclosing(self.chunks(await prepare(body))) as chunks:
+        async with aclosing(self.chunks(await self.prepare(body))) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def prepare(self, body: Mapping[str, Any], origin: Origin | None = None) -> Job:
+        """As the others, for a body of any endpoint."""
+        if not isinstance(body, Mapping):
+            raise RequestError("body", f"the request must be a mapping, got {show(body)}")
+        if "messages" in body:
+            return await self.prepare_chat(body, origin=origin)
+        if "input" in body:
+            return await self.prepare_response({**body, "stream": True}, origin=origin)
+        return await self.prepare_completion(body, origin=origin)
 
     async def _deltas(self, run: Run) -> AsyncGenerator[ChoiceDelta, None]:
         """The run's, and at their end, whatever it is, what came of the request is told."""
@@ -156,7 +196,6 @@ class GenerationService:
         limit = min(limits, default=self._request_timeout_s)
         return job if limit is None else dataclasses.replace(job, deadline_s=now + limit)
 
-    def status(self) -> EngineStatus:
+    async def health(self) -> EngineStatus:
         """Raises EngineDead."""
-        self._loop.check_health()
-        return self._loop.status()
+        return await self._loop.health()

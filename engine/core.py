@@ -163,7 +163,7 @@ class Engine:
                 f"limit of {self.max_model_len} tokens would be exceeded",
             )
         eos = frozenset[int]() if sampling.ignore_eos else self.eos_token_ids
-        return Sequence(
+        seq = Sequence(
             request=request,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
             max_len=self._max_len(request),
@@ -172,6 +172,30 @@ class Engine:
             stop_ids=eos | frozenset(sampling.stop_token_ids),
             grammar=None if sampling.grammar is None else self.grammars.cursor(sampling.grammar),
         )
+        self._go_on(seq, request.generated_token_ids)
+        return seq
+
+    def _go_on(self, seq: Sequence, generated: tuple[int, ...]) -> None:
+        """Put a sequence where another engine left it. Raises RequestError for tokens that no
+        engine can have left it with."""
+        if not generated:
+            return
+        field = "generated_token_ids"
+        self._check_ids(field, generated)
+        sampling = seq.request.sampling
+        if sampling.seed is None and not sampling.is_greedy:
+            raise RequestError(field, f"{field} can only be gone on with under the same seed")
+        if sampling.prompt_logprobs is not None:
+            raise RequestError(
+                field, f"{field} came after the prompt's log-probabilities, which were told then"
+            )
+        if seq.grammar is not None and seq.grammar.valid_len((), generated) < len(generated):
+            raise RequestError(field, f"{field} must follow the request's grammar")
+        _, reason = seq.extend(generated)
+        if reason is not None:
+            raise RequestError(
+                field, f"{field} must leave something to generate: they end with {reason!s}"
+            )
 
     def _check_ids(self, field: str, token_ids: ReadOnly[int]) -> None:
         for token in token_ids:

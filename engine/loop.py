@@ -92,6 +92,10 @@ class EngineLoop:
     def vocab_size(self) -> int:
         return self._engine.vocab_size
 
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self._engine.eos_token_ids
+
     # ---- asyncio side
 
     async def generate(self, *requests: Request) -> AsyncGenerator[TokenDelta, None]:
@@ -126,6 +130,11 @@ class EngineLoop:
     def compile_grammar(self, spec: GrammarSpec) -> None:
         """Have a grammar ready for a request to come. May take a while; raises GrammarError."""
         self._engine.grammars.compile(spec)
+
+    async def health(self) -> EngineStatus:
+        """The status of an engine that works. Raises EngineDead."""
+        self.check_health()
+        return self._status
 
     def set_table(self, table: SpeculationTable) -> None:
         """Put `table` in force between two steps."""

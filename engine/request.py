@@ -1,7 +1,7 @@
 """What goes into the engine and what comes out: Request, SamplingParams, TokenDelta."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
@@ -169,6 +169,21 @@ class Request:
     """Lower goes first, as in vLLM; among equals, whoever came first. Never changes the output."""
     tenant: str = ""
     """Whose it is: among equal priorities tenants get equal shares. Never changes the output."""
+    generated_token_ids: tuple[int, ...] = ()
+    """The beginning of its output, where another engine had begun it: the rest is what that one
+    would have made of it, given the same seed. As after a preemption, they are computed again, not
+    told again, and count wherever the output counts (`max_tokens`, penalties, the grammar)."""
+
+    def continued(self, token_ids: tuple[int, ...]) -> "Request":
+        """The rest of it, once these tokens more were told. The prompt's log-probabilities were
+        told before the first of them."""
+        if not token_ids:
+            return self
+        sampling = self.sampling
+        if sampling.prompt_logprobs is not None:
+            sampling = replace(sampling, prompt_logprobs=None)
+        known = (*self.generated_token_ids, *token_ids)
+        return replace(self, sampling=sampling, generated_token_ids=known)
 
 
 @dataclass(frozen=True, slots=True)

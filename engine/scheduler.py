@@ -129,13 +129,14 @@ class Scheduler:
                 break
             self._queues.start(seq, found)
             if seq.num_cached_tokens is None:
-                seq.num_cached_tokens = seq.num_computed
+                # Of one that another engine began, more than the prompt may be there.
+                seq.num_cached_tokens = min(seq.num_computed, seq.num_prompt)
                 seq.queue_seconds = now_s - seq.came_at_s
                 self.num_prompt_tokens += seq.num_prompt
-                lines.charge_prompt(seq, seq.num_prompt - seq.num_computed)
+                lines.charge_prompt(seq, seq.num_prompt - seq.num_cached_tokens)
                 if not seq.wants_prompt_logprobs:
                     self.prefix_cache_queries += seq.num_prompt
-                    self.prefix_cache_hits += seq.num_computed
+                    self.prefix_cache_hits += seq.num_cached_tokens
             prefilling = self._queues.prefilling
             under_way = self._under_way(prefilling)
 

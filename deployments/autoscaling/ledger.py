@@ -51,11 +51,13 @@ class Ledger:
         self._num_computed = 0
 
     def enter(self, requests: tuple[Request, ...]) -> None:
-        """Requests that share a prompt, which is computed once."""
+        """Requests that share a prompt, which is computed once. What another replica had generated
+        is computed as a prompt is, and shortens what is to come."""
         now_s = self._unix_s()
         for index, request in enumerate(requests):
-            num_prompt = 0 if index else len(request.prompt_token_ids)
-            entry = _Entry(num_prompt, request.sampling.max_tokens)
+            num_known = len(request.generated_token_ids)
+            num_prompt = num_known + (0 if index else len(request.prompt_token_ids))
+            entry = _Entry(num_prompt, request.sampling.max_tokens, num_known)
             self._entries[request.request_id] = entry
             self._prompts.add(now_s, num_prompt)
             self._answers.add(now_s, self._still_to_come(entry))
@@ -127,8 +129,5 @@ class CountedLoop:
     def compile_grammar(self, spec: GrammarSpec) -> None:
         self._loop.compile_grammar(spec)
 
-    def status(self) -> EngineStatus:
-        return self._loop.status()
-
-    def check_health(self) -> None:
-        self._loop.check_health()
+    async def health(self) -> EngineStatus:
+        return await self._loop.health()

@@ -25,8 +25,8 @@ class Reading:
     """Whether the tokens themselves are told, with their log-probabilities."""
     is_prompt_only: bool
     """Whether the answer, one token that the engine had to make, is dropped."""
-    make_parser: Callable[[], ToolCallParser] | None
-    """Of tool calls."""
+    make_parser: Callable[[int], ToolCallParser] | None
+    """Of tool calls, for the choice with that index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class ChoiceDelta:
     events: tuple[Event, ...] = ()
     tokens: tuple[ShownToken, ...] = ()
     finish_reason: OpenAIFinishReason | None = None
+    made_of: tuple[TokenDelta, ...] = ()
+    """The engine's: who pushes and takes them again is where this choice is now."""
 
     @property
     def text(self) -> str:
@@ -59,7 +61,7 @@ class Choice:
     def __init__(self, index: int, reading: Reading) -> None:
         self._index = index
         self._is_dropped = reading.is_prompt_only
-        self._parser = reading.make_parser() if reading.make_parser else None
+        self._parser = reading.make_parser(index) if reading.make_parser else None
         self._events: list[Event] = []
         """What the parser found and nobody has taken."""
         self._assembler = TextAssembler(
@@ -68,6 +70,8 @@ class Choice:
             keeps_tokens=reading.keeps_tokens,
             is_complete=self._parse if self._parser else None,
         )
+        self._untold: list[TokenDelta] = []
+        """Pushed since the last delta that was taken."""
         self._has_begun = False
         """Whether a first delta was taken."""
         self._is_over = False
@@ -104,6 +108,7 @@ class Choice:
 
     def push(self, delta: TokenDelta) -> None:
         """Take a delta. Nothing after the end is looked at."""
+        self._untold.append(delta)
         if delta.token_ids and self.num_cached_tokens is None:
             self.num_cached_tokens = delta.num_cached_tokens
         if not self._is_dropped:
@@ -120,10 +125,12 @@ class Choice:
             self._take_events(),
             tuple(self._assembler.take_tokens()),
             self._finish_reason(),
+            tuple(self._untold),
         )
         is_first = not self._has_begun and self.num_tokens > 0
         if not (delta.events or delta.tokens or delta.finish_reason or is_first):
             return None
+        self._untold.clear()
         self._has_begun = True
         self._is_over = delta.finish_reason is not None
         return delta

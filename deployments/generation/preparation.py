@@ -3,13 +3,13 @@
 import asyncio
 import dataclasses
 import hashlib
-import time
-import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from deployments.generation.choice import Reading
 from deployments.generation.job import Job, ReplyFormat
+from deployments.generation.origin import Origin
 from deployments.generation.prompts import Prompt, PromptTokenizer
 from deployments.json_values import show
 from deployments.openai.chat_format import ChatFormat
@@ -27,6 +27,7 @@ from deployments.text.stop_strings import StopRule
 from deployments.tools.families import Family, family_of
 from deployments.tools.messages import messages_for_template
 from deployments.tools.offer import ToolOffer
+from deployments.tools.parser import ToolCallParser
 from deployments.validation import ModelNotFound
 from engine.errors import GrammarError, PromptTooLong, RequestError
 from engine.request import GrammarSpec, Request, SamplingParams
@@ -55,7 +56,7 @@ class JobMaker:
         template = tools_template(tokenizer)
         self._family = None if template is None else family_of(template)
 
-    async def completion(self, body: Mapping[str, Any]) -> Job:
+    async def completion(self, body: Mapping[str, Any], origin: Origin) -> Job:
         """Raises RequestError, ModelNotFound or PromptTooLong."""
         parsed = CompletionRequest.parse(body)
         self._check_model(parsed.model)
@@ -64,11 +65,10 @@ class JobMaker:
             prompt = await self._prompts.shown(parsed.prompt, detokenizer)
         else:
             prompt = await self._prompts.plain(parsed.prompt)
-        sampling = await self._sampling(parsed, prompt, "prompt")
-        request_id = uuid.uuid4().hex
+        sampling = await self._sampling(parsed, prompt, "prompt", origin.seed)
         reply = CompletionFormat(
-            request_id,
-            int(time.time()),
+            origin.request_id,
+            origin.created_unix_s,
             self._model_name,
             LogprobsWriter(detokenizer),
             num_top=parsed.num_top_logprobs,
@@ -76,33 +76,34 @@ class JobMaker:
             echo=Echo(prompt.text, prompt.token_ids, prompt.offsets) if parsed.echo else None,
         )
         reading = _reading(parsed, sampling, detokenizer, is_prompt_only=parsed.is_prompt_only)
-        return _job(parsed, request_id, prompt, sampling, reading, reply)
+        return _job(parsed, origin.request_id, prompt, sampling, reading, reply)
 
-    async def chat(self, body: Mapping[str, Any]) -> Job:
+    async def chat(self, body: Mapping[str, Any], origin: Origin) -> Job:
         """Raises RequestError, ModelNotFound or PromptTooLong."""
         parsed = ChatRequest.parse(body)
 
-        def reply(request_id: str, detokenizer: Detokenizer) -> ReplyFormat:
+        def reply(detokenizer: Detokenizer) -> ReplyFormat:
             return ChatFormat(
-                request_id,
-                int(time.time()),
+                origin.request_id,
+                origin.created_unix_s,
                 self._model_name,
                 LogprobsWriter(detokenizer),
                 num_top=parsed.num_top_logprobs,
                 num_prompt_top=parsed.prompt_logprobs,
             )
 
-        return await self._chat(parsed, reply)
+        return await self._chat(parsed, origin, reply)
 
-    async def response(self, body: Mapping[str, Any]) -> Job:
+    async def response(self, body: Mapping[str, Any], origin: Origin) -> Job:
         """Raises RequestError, ModelNotFound or PromptTooLong."""
         request = ResponsesRequest.parse(body)
         translation = translated(request)
         with translation.fields.renamed():
             return await self._chat(
                 translation.chat,
-                lambda request_id, _: ResponsesFormat(
-                    request_id, int(time.time()), asked_of(request)
+                origin,
+                lambda _: ResponsesFormat(
+                    origin.request_id, origin.created_unix_s, asked_of(request)
                 ),
             )
 
@@ -127,7 +128,10 @@ class JobMaker:
         return await self._prompts.text("tokens", parsed.tokens)
 
     async def _chat(
-        self, parsed: ChatRequest, make_reply: Callable[[str, Detokenizer], ReplyFormat]
+        self,
+        parsed: ChatRequest,
+        origin: Origin,
+        make_reply: Callable[[Detokenizer], ReplyFormat],
     ) -> Job:
         self._check_model(parsed.model)
         messages = messages_for_template(parsed.messages, self._family)
@@ -135,16 +139,24 @@ class JobMaker:
         family = None if offer is None else self._require_family()
         detokenizer = self._detokenizer_for(parsed, family)
         prompt = await self._prompts.chat(messages, offer.for_template() if offer else None)
-        sampling = await self._sampling(parsed, prompt, "messages")
-        request_id = uuid.uuid4().hex
-        reply = make_reply(request_id, detokenizer)
-        reading = _reading(parsed, sampling, detokenizer, offer=offer, family=family)
-        return _job(parsed, request_id, prompt, sampling, reading, reply)
+        sampling = await self._sampling(parsed, prompt, "messages", origin.seed)
+        reply = make_reply(detokenizer)
+        make_parser = None
+        if offer and family:
+            make_parser = partial(_parser, offer, family, origin.request_id)
+        reading = _reading(parsed, sampling, detokenizer, make_parser=make_parser)
+        return _job(parsed, origin.request_id, prompt, sampling, reading, reply)
 
     async def _sampling(
-        self, parsed: CompletionRequest | ChatRequest, prompt: Prompt, field: str
+        self,
+        parsed: CompletionRequest | ChatRequest,
+        prompt: Prompt,
+        field: str,
+        seed: int | None,
     ) -> SamplingParams:
-        """Raises PromptTooLong, and RequestError for what the model doesn't have."""
+        """`seed`: for a request that has none.
+
+        Raises PromptTooLong, and RequestError for what the model doesn't have."""
         if not prompt.token_ids:
             raise RequestError(field, f"{field} must not be empty: it makes no token")
         num_tokens = len(prompt.token_ids)
@@ -161,7 +173,8 @@ class JobMaker:
         asked = parsed.grammar
         if asked is not None:
             await self._compile(asked)
-        return parsed.sampling(room, bad_words=bad_words, grammar=asked.spec if asked else None)
+        sampling = parsed.sampling(room, bad_words=bad_words, grammar=asked.spec if asked else None)
+        return sampling if sampling.seed is not None else dataclasses.replace(sampling, seed=seed)
 
     async def _compile(self, asked: AskedGrammar) -> None:
         try:
@@ -200,16 +213,20 @@ def _reading(
     detokenizer: Detokenizer,
     *,
     is_prompt_only: bool = False,
-    offer: ToolOffer | None = None,
-    family: Family | None = None,
+    make_parser: Callable[[int], ToolCallParser] | None = None,
 ) -> Reading:
     return Reading(
         detokenizer,
         StopRule(parsed.stop, sampling.min_tokens, bool(parsed.include_stop_str_in_output)),
         keeps_tokens=sampling.logprobs is not None,
         is_prompt_only=is_prompt_only,
-        make_parser=(lambda: offer.parser(family)) if offer and family else None,
+        make_parser=make_parser,
     )
+
+
+def _parser(offer: ToolOffer, family: Family, request_id: str, index: int) -> ToolCallParser:
+    """Of one choice."""
+    return offer.parser(family, f"{request_id}/{index}")
 
 
 def _job(

@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from cluster.metrics.definitions import Outcome
 from cluster.metrics.requests import RequestRecord
@@ -26,22 +26,27 @@ from engine.core import EngineStatus
 from engine.errors import EngineDead
 from engine.request import FinishReason, GrammarSpec, Request, TokenDelta, TokenLogprobs
 
+Told: TypeAlias = tuple[TokenDelta, ...]
+"""What one delta of a choice is made of."""
+
 
 class TokenSource(Protocol):
-    """What the service needs of an EngineLoop."""
+    """What the service needs of an engine: its loop, or what stands before several of them."""
 
     def generate(self, *requests: Request) -> AsyncGenerator[TokenDelta, None]: ...
     def abort(self, request_id: str) -> None: ...
     def compile_grammar(self, spec: GrammarSpec) -> None: ...
-    def status(self) -> EngineStatus: ...
-    def check_health(self) -> None: ...
+    async def health(self) -> EngineStatus: ...
 
 
 class Run:
     """To be iterated once. If one choice fails, all do."""
 
-    def __init__(self, loop: TokenSource, job: Job) -> None:
+    def __init__(self, loop: TokenSource, job: Job, told: Sequence[Told] = ()) -> None:
+        """`told`: what another run of the same job told, `made_of` by `made_of`: this one goes on
+        behind it, after `tell_again`."""
         self._loop = loop
+        self._told = told
         self._job = job
         self._choices = {
             request.request_id: Choice(index, job.reading)
@@ -52,6 +57,14 @@ class Run:
         self._asked_s = time.monotonic()
         self.prompt_logprobs: list[TokenLogprobs] = []
         """Complete before the first delta."""
+
+    def tell_again(self) -> Iterator[ChoiceDelta]:
+        """What was told already, as it was told."""
+        for made_of in self._told:
+            for delta in made_of:
+                self.prompt_logprobs += delta.prompt_logprobs
+                self._choices[delta.request_id].push(delta)
+            yield from self._take_of({delta.request_id for delta in made_of})
 
     async def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
         """The first token of a choice at once, then whatever is waiting, together.
@@ -140,10 +153,13 @@ class Run:
         return len(self.prompt_logprobs) >= self._job.num_prompt_logprobs
 
     def _take(self) -> list[ChoiceDelta]:
-        if not self._knows_prompt:
-            return []
-        taken = (choice.take() for choice in self._choices.values())
-        return [delta for delta in taken if delta is not None]
+        return list(self._take_of(self._choices)) if self._knows_prompt else []
+
+    def _take_of(self, request_ids: Iterable[str]) -> Iterator[ChoiceDelta]:
+        for request_id in request_ids:
+            delta = self._choices[request_id].take()
+            if delta is not None:
+                yield delta
 
     async def _pump(self) -> None:
         """Read until the end or the deadline, also while nobody takes what was read."""
@@ -155,8 +171,11 @@ class Run:
 
     async def _read(self) -> None:
         """Read deltas as soon as they come, so that a stop string ends its choice at once."""
-        num_open = len(self._choices)
-        async with aclosing(self._loop.generate(*self._job.requests)) as deltas:
+        requests = self._open_requests()
+        num_open = len(requests)
+        if num_open == 0:
+            return
+        async with aclosing(self._loop.generate(*requests)) as deltas:
             async for delta in deltas:
                 choice = self._choices[delta.request_id]
                 if choice.has_ended:
@@ -176,3 +195,14 @@ class Run:
                     if delta.finish_reason is None:
                         self._loop.abort(delta.request_id)
         raise EngineDead("the engine left the request unfinished")
+
+    def _open_requests(self) -> list[Request]:
+        tokens: dict[str, list[int]] = {}
+        for made_of in self._told:
+            for delta in made_of:
+                tokens.setdefault(delta.request_id, []).extend(delta.token_ids)
+        return [
+            request.continued(tuple(tokens.get(request.request_id, ())))
+            for request in self._job.requests
+            if not self._choices[request.request_id].has_ended
+        ]

@@ -13,6 +13,7 @@ from ray.serve.request_router import (
 )
 
 from deployments.routing.books import OUTSTANDING, RoutingBooks
+from deployments.routing.steering import wanted
 from deployments.routing.view import SeenRequest, see
 
 
@@ -38,7 +39,8 @@ class LeastTokensRouter(RequestRouter):
             return [list(candidate_replicas)]
         # When none has room Serve waits before it asks again; otherwise it would ask at once.
         pending_request.routing_context.should_backoff = True
-        by_id = {replica.replica_id: replica for replica in candidate_replicas}
+        found = wanted(candidate_replicas, pending_request.args)
+        by_id = {replica.replica_id: replica for replica in found}
         seen = _seen(pending_request)
         ranked = self._books.choose(list(by_id), seen)
         if ranked and not pending_request.future.done():

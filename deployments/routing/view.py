@@ -1,9 +1,10 @@
-"""What a router sees of a request, before anybody has tokenised it.
+"""What a router sees of a request, mostly before anybody has tokenised it.
 
-A caller with a DeploymentHandle passes the body, which is seen whole. Of an HTTP request Serve's
-proxy gives its router the head alone, as pickled bytes, and sends the body after it once the
-replica is chosen: so there is the body's length, and a session where the client names one in the
-header `x-session-id`.
+A router deployment (`failover/`) passes the engine's own requests, of which all is known. A caller
+with a DeploymentHandle passes the body, which is seen whole. Of an HTTP request Serve's proxy gives
+its router the head alone, as pickled bytes, and sends the body after it once the replica is chosen:
+so there is the body's length, and a session where the client names one in the header `x-session-
+id`.
 """
 
 import hashlib
@@ -11,6 +12,8 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from engine.request import Request
 
 CHARS_PER_TOKEN = 4
 BLOCK_CHARS = 256
@@ -34,6 +37,8 @@ def see(args: Sequence[Any], session_id: str) -> SeenRequest:
     first = args[0] if args else None
     if isinstance(first, Mapping):
         return _see_body(first)
+    if isinstance(first, tuple) and first and isinstance(first[0], Request):
+        return _see_requests(first)
     length = _content_length(first) if isinstance(first, bytes) else _NO_LENGTH
     if not length:
         return SeenRequest(0, max_tokens=1)  # of the control routes, most likely
@@ -58,6 +63,19 @@ def _see_body(body: Mapping[str, Any]) -> SeenRequest:
         tuple(digests),
         max_tokens=asked if is_number else None,
     )
+
+
+def _see_requests(requests: Sequence[Request]) -> SeenRequest:
+    """Choices of one prompt, which is computed once; what another replica had generated, anew."""
+    prompt = requests[0].prompt_token_ids
+    known = [len(request.generated_token_ids) for request in requests]
+    tokens_per_block = BLOCK_CHARS // CHARS_PER_TOKEN
+    digests: list[bytes] = []
+    for start in range(0, len(prompt) - tokens_per_block + 1, tokens_per_block)[:_MOST_BLOCKS]:
+        before = digests[-1] if digests else b""
+        digests.append(_digest(before, str(prompt[start : start + tokens_per_block])))
+    left = [r.sampling.max_tokens - n for r, n in zip(requests, known, strict=True)]
+    return SeenRequest(len(prompt) + sum(known), tuple(digests), max_tokens=sum(left))
 
 
 def _texts(value: object) -> Iterator[str]:

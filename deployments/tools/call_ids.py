@@ -1,23 +1,24 @@
-"""Identifiers of calls: made for new ones, and brought into the form that a template insists on."""
+"""Identifiers of calls: made for new ones, and brought into the form that a template insists on.
+
+They are made of the reply's own name, which is a random one, and of the call's place there: so who
+goes on with a reply gives its calls the ids that they had.
+"""
 
 import hashlib
 import re
-import secrets
-import string
 
 MISTRAL_ID_LENGTH = 9
-_ALPHANUMERIC = string.ascii_letters + string.digits
 _MISTRAL_ID = re.compile(rf"[a-zA-Z0-9]{{{MISTRAL_ID_LENGTH}}}")
 
 
-def openai_call_id() -> str:
-    """A new one as OpenAI's look."""
-    return f"call_{secrets.token_hex(12)}"
+def openai_call_id(reply: str, index: int) -> str:
+    """As OpenAI's look."""
+    return f"call_{_digest(reply, index)[:24]}"
 
 
-def mistral_call_id() -> str:
-    """A new one of 9 ASCII letters and digits: Mistral's templates refuse any other."""
-    return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(MISTRAL_ID_LENGTH))
+def mistral_call_id(reply: str, index: int) -> str:
+    """Of 9 ASCII letters and digits: Mistral's templates refuse any other."""
+    return _digest(reply, index)[:MISTRAL_ID_LENGTH]
 
 
 def as_mistral_call_id(call_id: str) -> str:
@@ -28,3 +29,7 @@ def as_mistral_call_id(call_id: str) -> str:
     if _MISTRAL_ID.fullmatch(call_id):
         return call_id
     return hashlib.sha256(call_id.encode()).hexdigest()[:MISTRAL_ID_LENGTH]
+
+
+def _digest(reply: str, index: int) -> str:
+    return hashlib.sha256(f"{reply}/{index}".encode()).hexdigest()

@@ -37,7 +37,7 @@ class Reply:
     layout of calls and is dropped; so content waits while it ends in white space.
     """
 
-    def __init__(self, make_call_id: Callable[[], str], max_calls: int | None) -> None:
+    def __init__(self, make_call_id: Callable[[int], str], max_calls: int | None) -> None:
         self._make_call_id = make_call_id
         self._max_calls = max_calls
         self._events: list[Event] = []
@@ -59,7 +59,7 @@ class Reply:
 
     def start_call(self, name: str) -> None:
         self._spaces.clear()
-        self._events.append(CallStarted(self.num_calls, self._make_call_id(), name))
+        self._events.append(CallStarted(self.num_calls, self._make_call_id(self.num_calls), name))
         self._follows_call = True
         self.num_calls += 1
 

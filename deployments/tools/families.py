@@ -23,7 +23,8 @@ class Family:
     layout: Layout
     markers: tuple[str, ...]
     """Texts that tell calls from content: decoding must keep those that are special tokens."""
-    make_call_id: Callable[[], str] = openai_call_id
+    make_call_id: Callable[[str, int], str] = openai_call_id
+    """Of a reply's name, and of the call's place in it."""
     template_call_id: Callable[[str], str] = _unchanged
     """An id of the conversation so far, as the templates accept it."""
     takes_calls_singly: bool = False

@@ -3,10 +3,11 @@
 offer = tool_offer(request)          None: no tools are shown, and the reply is not parsed
 offer.for_template()                 `tools` of the chat template
 offer.grammar()                      for the sampling parameters; None: the model is free
-offer.parser(family)                 for the reply's text
+offer.parser(family, name)           for the reply's text
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from deployments.json_values import show
@@ -38,8 +39,8 @@ class ToolOffer:
             return None
         return forced_grammar(self.tools, self.choice, self.parallel)
 
-    def parser(self, family: Family) -> ToolCallParser:
-        """A parser for one reply."""
+    def parser(self, family: Family, reply: str) -> ToolCallParser:
+        """A parser for one reply, which has this name among all."""
         if isinstance(self.choice, NamedToolChoice):
             layout = forced_arguments_of(self.choice.name)
         elif self.choice == "required":
@@ -47,7 +48,8 @@ class ToolOffer:
         else:
             layout = family.layout
         names = frozenset(tool.name for tool in self.tools)
-        return ToolCallParser(layout, names, family.make_call_id, None if self.parallel else 1)
+        make_call_id = partial(family.make_call_id, reply)
+        return ToolCallParser(layout, names, make_call_id, None if self.parallel else 1)
 
 
 def tool_offer(fields: ToolRequestFields) -> ToolOffer | None:

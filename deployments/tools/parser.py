@@ -20,7 +20,7 @@ class ToolCallParser:
         self,
         layout: Layout,
         names: frozenset[str],
-        make_call_id: Callable[[], str],
+        make_call_id: Callable[[int], str],
         max_calls: int | None = None,
     ) -> None:
         self._source = Source()

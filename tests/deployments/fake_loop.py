@@ -97,12 +97,10 @@ class FakeLoop:
         if self.refuses_grammars is not None:
             raise self.refuses_grammars
 
-    def status(self) -> EngineStatus:
-        return STATUS
-
-    def check_health(self) -> None:
+    async def health(self) -> EngineStatus:
         if self.death is not None:
             raise self.death
+        return STATUS
 
 
 def logprobs_of(token_id: int, num_top: int) -> TokenLogprobs:

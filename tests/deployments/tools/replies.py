@@ -1,8 +1,7 @@
 """Replies run through a parser, and what came out in an order that doesn't show the cuts."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 
 from deployments.tools.call_reader import Layout
 from deployments.tools.events import CallArguments, CallStarted, ContentText, Event
@@ -20,13 +19,8 @@ class Read:
     """(name, arguments as JSON text)"""
 
 
-def counting_ids() -> Callable[[], str]:
-    numbers = count()
-    return lambda: f"id{next(numbers)}"
-
-
 def parser_of(layout: Layout, max_calls: int | None = None) -> ToolCallParser:
-    return ToolCallParser(layout, NAMES, counting_ids(), max_calls)
+    return ToolCallParser(layout, NAMES, "id{}".format, max_calls)
 
 
 def events_of(layout: Layout, pieces: Iterable[str]) -> list[Event]:

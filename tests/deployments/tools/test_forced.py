@@ -147,7 +147,7 @@ def test_equal_offers_share_a_grammar() -> None:
 
 
 def test_a_forced_reply_is_read() -> None:
-    named = some_offer(tools=[NOW, WEATHER], tool_choice=NAMED_NOW).parser(HERMES)
+    named = some_offer(tools=[NOW, WEATHER], tool_choice=NAMED_NOW).parser(HERMES, "reply")
     started, arguments = named.push(' {"a": ')
     assert isinstance(started, CallStarted)
     assert (started.index, started.name) == (0, "now")
@@ -155,12 +155,14 @@ def test_a_forced_reply_is_read() -> None:
     assert named.push("[]}") == [CallArguments(0, "[]}")]
     assert named.finish() == []
 
-    required = some_offer(tools=[NOW, WEATHER], tool_choice="required").parser(HERMES)
+    required = some_offer(tools=[NOW, WEATHER], tool_choice="required").parser(HERMES, "reply")
     text = '[{"name": "now", "arguments": {}}, {"name": "get_weather", "arguments": {"city": "P"}}]'
     required.push(text)
     assert required.num_calls == 2
 
-    one = some_offer(tools=[NOW], tool_choice="required", parallel_tool_calls=False).parser(HERMES)
+    one = some_offer(tools=[NOW], tool_choice="required", parallel_tool_calls=False).parser(
+        HERMES, "reply"
+    )
     one.push('[{"name": "now", "arguments": {}}')
     assert one.is_done
 

@@ -138,13 +138,13 @@ def test_parallel_is_a_bool() -> None:
 
 def test_the_parser_knows_the_functions_and_how_many_calls_may_come() -> None:
     text = '<tool_call>{"name": "now"}</tool_call>' * 2
-    several = some_offer(tools=[NOW]).parser(HERMES)
+    several = some_offer(tools=[NOW]).parser(HERMES, "reply")
     several.push(text)
     assert (several.num_calls, several.is_done) == (2, False)
-    one = some_offer(tools=[NOW], parallel_tool_calls=False).parser(HERMES)
+    one = some_offer(tools=[NOW], parallel_tool_calls=False).parser(HERMES, "reply")
     one.push(text)
     assert (one.num_calls, one.is_done) == (1, True)
-    unknown = some_offer(tools=[WEATHER]).parser(HERMES)
+    unknown = some_offer(tools=[WEATHER]).parser(HERMES, "reply")
     unknown.push(text)
     assert unknown.num_calls == 0
 
@@ -155,9 +155,9 @@ def test_ids_have_the_familys_form() -> None:
         (MISTRAL, "[TOOL_CALLS]now[ARGS]{}", 9),
     ]:
         ids = set()
-        for _ in range(3):
-            started, *_ = some_offer(tools=[NOW]).parser(family).push(text)
+        for reply in ("a", "b", "c", "a"):
+            started, *_ = some_offer(tools=[NOW]).parser(family, reply).push(text)
             ids.add(getattr(started, "id", ""))
-        assert len(ids) == 3
+        assert len(ids) == 3, "who goes on with a reply gives its calls the same ids"
         assert {len(call_id) for call_id in ids} == {length}
         assert all(call_id.replace("_", "").isalnum() for call_id in ids)

@@ -1,0 +1,1 @@
+"""Answers that outlive the replica that began them: `resilient: true`."""

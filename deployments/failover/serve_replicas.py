@@ -1,0 +1,126 @@
+"""The engines behind a router, reached through their deployment's handle."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+from deployments.failover.replies import Facts, Health, Reply
+from deployments.failover.tries import TryFailed
+from deployments.routing.steering import Steering
+from engine.core import EngineStatus
+from engine.errors import EngineDead, PacelineError
+from engine.request import Request
+
+ANSWER_S: Final = 10.0
+"""For what a replica knows at once, or asks the policy actor."""
+
+
+class ServeReplicas:
+    """A router's `Replicas`, and its `PolicyPort`."""
+
+    def __init__(self, handle: Any) -> None:
+        """`handle`: a DeploymentHandle of `EngineReplica`s."""
+        self._handle = handle
+        self._tokens = handle.options(stream=True, method_name="tokens")
+        self._aborts: set[asyncio.Future[None]] = set()
+        self._heard_s_ago: float | None = None
+
+    async def facts(self) -> Facts:
+        """Of the first replica that there is, however long that takes."""
+        facts: Facts = await self._handle.facts.remote()
+        return facts
+
+    async def call(
+        self, requests: tuple[Request, ...], avoided: frozenset[str]
+    ) -> AsyncGenerator[Reply, None]:
+        response = self._tokens.remote(requests, Steering(avoided=avoided))
+        has_ended = False
+        try:
+            while True:
+                try:
+                    reply = await anext(response)
+                except StopAsyncIteration:
+                    has_ended = True
+                    return
+                except asyncio.CancelledError:
+                    if _is_cancelled():
+                        raise
+                    # What Serve says of a call that was cancelled by the replica's side.
+                    raise TryFailed("the replica gave the call up") from None
+                # Whatever it is: that of an actor that died, of a lost node, of Serve itself.
+                except Exception as error:
+                    raise TryFailed(_told(error)) from error
+                yield reply
+        finally:
+            if not has_ended:
+                response.cancel()
+
+    def abort(self, request_id: str, replica_id: str) -> None:
+        ending = asyncio.ensure_future(self._abort(request_id, Steering(only=replica_id)))
+        self._aborts.add(ending)
+        ending.add_done_callback(self._aborts.discard)
+
+    async def _abort(self, request_id: str, steering: Steering) -> None:
+        try:
+            await self._handle.abort.remote(request_id, steering)
+        except Exception:  # a replica that is lost has ended it too
+            return
+
+    async def health(self) -> EngineStatus:
+        """Of the first replica that is well, or that there is none."""
+        avoided: frozenset[str] = frozenset()
+        while True:
+            health: Health = await self._ask("health", Steering(avoided=avoided))
+            if health.status is not None:
+                self._heard_s_ago = health.heard_s_ago
+                return health.status
+            if health.replica_id in avoided:
+                raise EngineDead(health.failure)
+            avoided |= {health.replica_id}
+
+    async def get(self) -> dict[str, Any]:
+        return dict(await self._ask("get_policy"))
+
+    async def set(self, policy: object) -> dict[str, Any]:
+        return dict(await self._ask("set_policy", policy))
+
+    async def explain(self, batch_size: int) -> dict[str, Any]:
+        return dict(await self._ask("explain_policy", batch_size))
+
+    async def configure(self, setting: object) -> None:
+        """Put a configured policy in force. Raises PolicyActorLost or EngineDead."""
+        await self._ask("configure_policy", setting)
+
+    def heard_s_ago(self) -> float | None:
+        """As the replica said that was asked last whether it is well."""
+        return self._heard_s_ago
+
+    async def _ask(self, method: str, *arguments: object) -> Any:
+        """Raises what the replica raises on purpose, and EngineDead for whatever else."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await getattr(self._handle, method).remote(*arguments)
+        except TimeoutError:
+            raise EngineDead(f"no replica answers within {ANSWER_S:g} s") from None
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise EngineDead("the replica gave the call up") from None
+        except Exception as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, PacelineError):
+                raise cause from None
+            raise EngineDead(f"no replica answers: {_told(error)}") from error
+
+
+def _is_cancelled() -> bool:
+    """Whether it is this task that is to end. Ray tells with the same exception that a call was
+    cancelled at its other end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _told(error: BaseException) -> str:
+    """The first line: Ray's go on with a table of all that it knows of the actor."""
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
