@@ -68,4 +68,5 @@ def log_request(record: RequestRecord) -> None:
         queue_s=max(record.queue_s, default=None),
         first_token_s=record.first_token_s,
         seconds=record.seconds,
+        error=record.error,
     )

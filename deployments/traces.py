@@ -129,7 +129,7 @@ class RequestTraces:
             },
         )
         if record.outcome is not Outcome.FINISHED:
-            whole.set_status(trace.StatusCode.ERROR, str(record.outcome))
+            whole.set_status(trace.StatusCode.ERROR, record.error or str(record.outcome))
         self._parts(whole, record, start_ns)
         whole.end(end_ns)
 

@@ -35,6 +35,8 @@ class RequestRecord:
     """Steps with a draft."""
     num_drafted: int = 0
     num_accepted: int = 0
+    error: str | None = None
+    """Why it failed, where the engine did."""
 
 
 class RequestMetrics:

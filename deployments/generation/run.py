@@ -23,7 +23,7 @@ from deployments.openai.replies import (
     Usage,
 )
 from engine.core import EngineStatus
-from engine.errors import EngineDead
+from engine.errors import EngineDead, in_one_line
 from engine.request import FinishReason, GrammarSpec, Request, TokenDelta, TokenLogprobs
 
 Told: TypeAlias = tuple[TokenDelta, ...]
@@ -106,6 +106,7 @@ class Run:
             num_rounds=speculation.num_spec_steps,
             num_drafted=speculation.num_draft_tokens,
             num_accepted=speculation.num_accepted_draft_tokens,
+            error=in_one_line(error) if outcome is Outcome.FAILED and error else None,
         )
 
     @property

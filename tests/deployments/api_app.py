@@ -67,6 +67,7 @@ class App:
         keys: KeyRing | None = None,
         cors_origins: Sequence[str] = (),
         tell: Callable[[RequestRecord], None] = lambda record: None,
+        metric_addresses: Sequence[str] = (),
     ) -> None:
         self.loop = FakeLoop(*scripts)
         self.policy = FakePolicy()
@@ -84,6 +85,7 @@ class App:
             max_body_bytes=MAX_BODY_BYTES,
             get_keys=lambda: keys,
             cors_origins=cors_origins,
+            get_metric_addresses=lambda: metric_addresses,
         )
 
     async def completion(self, **fields: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from deployments.logs import (
     log_request,
     serves_logging,
 )
-from engine.errors import EngineFull
+from engine.errors import EngineDead, EngineFull
 from engine.events import log_event
 from tests.deployments.api_app import COMPLETION, App, tokens
 from tests.tiny_tokenizer import byte_level_tokenizer
@@ -95,6 +95,16 @@ async def test_the_console_has_the_same_in_words(
     (line,) = lines_in(tmp_path)
     assert re.search(r"^INFO .* order-66 .*request: outcome=full prompt_tokens=\d+ ", line)
     assert "first_token_s" not in line
+
+
+async def test_why_the_engine_failed_is_told(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    log_into(tmp_path, format="json")
+    app = App(tokenizer, [EngineDead("a step failed")], tell=log_request)
+    await app.post("/v1/completions", json=COMPLETION)
+    told = json.loads(lines_in(tmp_path)[-1])
+    assert (told["outcome"], told["error"]) == ("failed", "a step failed")
 
 
 async def test_an_unexpected_error_is_logged_with_its_requests_id(

@@ -88,7 +88,7 @@ async def test_changes_lose_no_request_and_a_stop_lets_answers_finish(
     keys = tmp_path / "keys"
     keys.write_text("ann: first-key\n")
     keys.chmod(0o600)
-    async with httpx.AsyncClient(base_url=deployed.url, timeout=WAIT_S) as client:
+    async with httpx.AsyncClient(base_url=deployed.url, timeout=START_S) as client:
         replica_id = (await client.get("/policy")).json()["replicas"][0]["replica_id"]
         known = {"x-request-id": "order-66"}
         async with client.stream("POST", "/v1/completions", json=LONG, headers=known) as answer:
