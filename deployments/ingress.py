@@ -2,21 +2,26 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ray import serve
 
 from deployments.api_keys import KeyRing
 from deployments.config import AppConfig
 from deployments.limits import Limits
 from deployments.live_settings import LiveSettings, parse_live
+from deployments.routing.steering import Steering
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from deployments.api import PolicyPort
-    from deployments.generation.run import TokenSource
+    from deployments.failover.pieces import PieceReply
+    from deployments.generation.origin import Origin
+    from deployments.generation.run import TokenSource, Told
     from deployments.service import GenerationService
 
 
@@ -71,6 +76,19 @@ class Ingress:
         async with aclosing(self._service.stream(body)) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def resumable(
+        self, body: Mapping[str, Any], origin: "Origin", told: "Sequence[Told]", _steering: Steering
+    ) -> "AsyncGenerator[PieceReply, None]":
+        """As `generate`, for callers who go on elsewhere should this replica die: `told` is what
+        the pieces they have are made of (`failover/resilient_handle.py`)."""
+        from deployments.failover.pieces import piece_replies
+
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        replies = piece_replies(self._service, replica_id, body, origin, told)
+        async with aclosing(replies):
+            async for reply in replies:
+                yield reply
 
 
 def build_service(
