@@ -2,10 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ray import serve
 
 from cluster.metrics.requests import RequestRecord
 from cluster.metrics.targets import metric_addresses
@@ -14,13 +16,16 @@ from deployments.config import AppConfig
 from deployments.limits import Limits
 from deployments.live_settings import LiveSettings, parse_live
 from deployments.request_recorder import RequestRecorder
+from deployments.routing.steering import Steering
 from deployments.traces import TraceParents
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from deployments.api import PolicyPort
-    from deployments.generation.run import TokenSource
+    from deployments.failover.pieces import PieceReply
+    from deployments.generation.origin import Origin
+    from deployments.generation.run import TokenSource, Told
     from deployments.service import GenerationService
 
 
@@ -80,6 +85,19 @@ class Ingress:
         async with aclosing(self._service.stream(body)) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def resumable(
+        self, body: Mapping[str, Any], origin: "Origin", told: "Sequence[Told]", _steering: Steering
+    ) -> "AsyncGenerator[PieceReply, None]":
+        """As `generate`, for callers who go on elsewhere should this replica die: `told` is what
+        the pieces they have are made of (`failover/resilient_handle.py`)."""
+        from deployments.failover.pieces import piece_replies
+
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        replies = piece_replies(self._service, replica_id, body, origin, told)
+        async with aclosing(replies):
+            async for reply in replies:
+                yield reply
 
 
 def build_service(

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
+_OF_NO_DELTA: Told = ()
+"""What the chunk with the usage is made of: the last one, and the only one of its kind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Chunks that go out together."""
@@ -142,8 +146,8 @@ class GenerationService:
         async with aclosing(self._deltas(run)) as deltas:
             async for delta in deltas:
                 yield written(delta)
-        if job.include_usage:
-            yield Piece((job.format.usage_chunk(run.totals),), ())
+        if job.include_usage and _OF_NO_DELTA not in told:
+            yield Piece((job.format.usage_chunk(run.totals),), _OF_NO_DELTA)
 
     async def whole(self, job: Job) -> JsonObject:
         """The answer in one piece."""

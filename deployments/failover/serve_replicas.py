@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Final
 
 from deployments.failover.replies import Facts, Health, Reply
-from deployments.failover.tries import TryFailed
+from deployments.failover.serve_calls import is_cancelled, stream, told
 from deployments.routing.steering import Steering
 from engine.core import EngineStatus
 from engine.errors import EngineDead, PacelineError
@@ -33,27 +34,9 @@ class ServeReplicas:
     async def call(
         self, requests: tuple[Request, ...], avoided: frozenset[str]
     ) -> AsyncGenerator[Reply, None]:
-        response = self._tokens.remote(requests, Steering(avoided=avoided))
-        has_ended = False
-        try:
-            while True:
-                try:
-                    reply = await anext(response)
-                except StopAsyncIteration:
-                    has_ended = True
-                    return
-                except asyncio.CancelledError:
-                    if _is_cancelled():
-                        raise
-                    # What Serve says of a call that was cancelled by the replica's side.
-                    raise TryFailed("the replica gave the call up") from None
-                # Whatever it is: that of an actor that died, of a lost node, of Serve itself.
-                except Exception as error:
-                    raise TryFailed(_told(error)) from error
+        async with aclosing(stream(self._tokens, requests, Steering(avoided=avoided))) as replies:
+            async for reply in replies:
                 yield reply
-        finally:
-            if not has_ended:
-                response.cancel()
 
     def abort(self, request_id: str, replica_id: str) -> None:
         ending = asyncio.ensure_future(self._abort(request_id, Steering(only=replica_id)))
@@ -103,24 +86,11 @@ class ServeReplicas:
         except TimeoutError:
             raise EngineDead(f"no replica answers within {ANSWER_S:g} s") from None
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             raise EngineDead("the replica gave the call up") from None
         except Exception as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, PacelineError):
                 raise cause from None
-            raise EngineDead(f"no replica answers: {_told(error)}") from error
-
-
-def _is_cancelled() -> bool:
-    """Whether it is this task that is to end. Ray tells with the same exception that a call was
-    cancelled at its other end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _told(error: BaseException) -> str:
-    """The first line: Ray's go on with a table of all that it knows of the actor."""
-    first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+            raise EngineDead(f"no replica answers: {told(error)}") from error

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from deployments.failover.answers import Answers
 from deployments.failover.replies import Died, Reached, Refused, Reply
@@ -100,7 +100,7 @@ class FailoverSource:
         """Raises TryFailed when what is open is left unfinished."""
         requests = call.answers.next_try()
         async with aclosing(self._replicas.call(requests, tries.avoided)) as replies:
-            call.replica_id = replica_id = await _reached(replies, tries.left_s)
+            call.replica_id = replica_id = await reached(replies, tries.left_s)
             try:
                 async for reply in replies:
                     for delta in _taken(reply, call.answers, tries, replica_id):
@@ -115,8 +115,8 @@ class FailoverSource:
         raise TryFailed("it left the request unfinished", replica_id)
 
 
-async def _reached(replies: AsyncGenerator[Reply, None], limit_s: float) -> str:
-    """The replica that has the call."""
+async def reached(replies: AsyncGenerator[Any, None], limit_s: float) -> str:
+    """The replica that has the call, by its first reply. Raises TryFailed."""
     try:
         async with asyncio.timeout(limit_s):
             first = await anext(replies, None)

@@ -13,6 +13,8 @@ from tests.deployments.fake_loop import STATUS, logprobs_of
 
 FIRST_TOKEN = 67
 """The letter a of the tests' tokenizer; those of the others follow."""
+TURNS_A_STEP = 8
+"""Of the event loop: whoever reads has told a step's tokens when the next ones come."""
 
 
 @dataclass
@@ -72,6 +74,8 @@ class FakeReplica:
             is_first = False
             self.num_new += 2
             yield tuple(step)
+            for _ in range(TURNS_A_STEP):
+                await asyncio.sleep(0)
 
 
 def _delta(request: Request, known: list[int], *, is_first: bool) -> TokenDelta:
@@ -86,6 +90,9 @@ def _delta(request: Request, known: list[int], *, is_first: bool) -> TokenDelta:
         FinishReason.LENGTH if len(known) == num_max else None,
         num_drafted=3,
         num_accepted=len(new) - 1,
+        logprobs=()
+        if request.sampling.logprobs is None
+        else tuple(logprobs_of(token, request.sampling.logprobs) for token in new),
         prompt_logprobs=tuple(logprobs_of(token, asked) for token in request.prompt_token_ids[1:])
         if is_first and asked is not None
         else (),

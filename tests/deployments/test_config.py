@@ -280,3 +280,15 @@ def test_autoscaling_takes_the_place_of_the_number_of_replicas(tmp_path: Path) -
 )
 def test_faults_of_autoscaling_name_the_key(tmp_path: Path, text: str, says: str) -> None:
     assert says in fault_of(tmp_path, f"autoscaling: {text}")
+
+
+def test_routers_take_what_all_replicas_take() -> None:
+    config = parse_config(
+        {
+            "resilient": True,
+            "engine": {"max_num_seqs": 10, "max_num_waiting": 20},
+            "replicas": {"num_replicas": 3},
+        },
+        "test",
+    )
+    assert config.max_routed_requests == 3 * (10 + 20) + CONTROL_SLOTS

@@ -10,7 +10,7 @@ import yaml
 from ray import serve
 from ray.serve.schema import ServeDeploySchema
 
-from deployments.app import BuilderArguments, build
+from deployments.app import DEPLOYMENT_NAME, ROUTER_NAME, BuilderArguments, build
 from deployments.config import CONTROL_SLOTS, AppConfig
 from engine.errors import ConfigError
 
@@ -44,6 +44,16 @@ def test_the_limits_leave_room_above_the_batch() -> None:
 def test_the_policy_actor_knows_how_long_a_draft_can_be() -> None:
     (actor,) = built({"drafter.kind": "none"})._deployment_config.deployment_actors
     assert actor.init_kwargs == {"configured": "off", "max_draft_len": 0}
+
+
+def test_a_router_stands_before_the_engines_where_it_is_asked_for() -> None:
+    router = built({"resilient": True, "router.num_replicas": "3", "replicas.num_replicas": "2"})
+    assert router.name == ROUTER_NAME
+    assert router.num_replicas == 3
+    (_, engines) = router.init_args
+    assert engines._bound_deployment.name == DEPLOYMENT_NAME
+    assert engines._bound_deployment.num_replicas == 2
+    assert built({}).name == DEPLOYMENT_NAME, "one hop, where it is not"
 
 
 def test_a_bad_argument_is_one_line() -> None:

@@ -87,3 +87,10 @@ def test_a_refused_request_leaves_nothing_but_its_arrival() -> None:
         assert ledger.work().prompt_tokens_per_s > 0
 
     asyncio.run(main())
+
+
+def test_what_another_replica_had_generated_is_computed_and_not_to_come() -> None:
+    ledger = Ledger(lambda: 0.0)
+    ledger.enter((request("a", 10, 100).continued(tuple(range(90))),))
+    work = ledger.work()
+    assert (work.prompt_tokens, work.new_tokens) == (100, 10)

@@ -1,12 +1,14 @@
 """What a router sees of a request."""
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from ray.serve._private.common import StreamingHTTPRequest
 
 from deployments.routing.view import BLOCK_CHARS, see
+from engine.request import Request, SamplingParams
 
 
 def head(**headers: str) -> bytes:
@@ -72,3 +74,13 @@ def test_nonsense_is_seen_as_nothing(arguments: list[Any]) -> None:
     seen = see(arguments, "")
     assert seen.prompt_tokens <= 1
     assert seen.digests == ()
+
+
+def test_the_engines_own_requests_are_seen_by_their_tokens() -> None:
+    prompt = tuple(range(200))
+    asked = Request("a", prompt, SamplingParams(max_tokens=50))
+    seen = see([(asked, replace(asked, request_id="b"))], "")
+    assert (seen.prompt_tokens, seen.max_tokens, len(seen.digests)) == (200, 100, 3)
+    later = see([(asked.continued((1, 2, 3)),)], "")
+    assert (later.prompt_tokens, later.max_tokens) == (203, 47)
+    assert later.digests == seen.digests
