@@ -37,7 +37,7 @@ _BATCH_SIZE_PARAMETER: dict[str, Any] = {
         {
             "name": "batch_size",
             "in": "query",
-            "required": True,
+            "description": "Left out: the whole table, rung by rung.",
             "schema": {"type": "integer", "minimum": 1},
         }
     ]
@@ -55,6 +55,9 @@ class PolicyPort(Protocol):
 
     async def explain(self, batch_size: int) -> dict[str, Any]:
         """Why that many sequences are drafted for as they are: words under "text"."""
+
+    async def explain_table(self) -> dict[str, Any]:
+        """The same of the whole table, rung by rung, for each kind of replica under "kinds"."""
 
     def heard_s_ago(self) -> float | None:
         """Seconds since the policy actor confirmed the table in force; None: never yet."""
@@ -135,7 +138,10 @@ def create_api(
         "/policy/explain", openapi_extra=_BATCH_SIZE_PARAMETER, responses=described_errors(400, 503)
     )
     async def explain_policy(request: Request) -> dict[str, Any]:
-        return await get_policy().explain(_batch_size(request.query_params.get("batch_size")))
+        asked = request.query_params.get("batch_size")
+        if asked is None:
+            return await get_policy().explain_table()
+        return await get_policy().explain(_batch_size(asked))
 
     return app
 

@@ -20,7 +20,7 @@ from engine.probing import Prober
 from engine.request import Request, TokenDelta
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
-from policy.stats import Fate, StatsWindow, StepShape
+from policy.stats import Fate, Occupancy, StatsWindow, StepShape
 from policy.table import SpeculationTable
 
 
@@ -47,6 +47,16 @@ class EngineStatus:
     """Of them, those that were found."""
     num_waiting_tokens: int = 0
     """Of the requests that wait: prompts, and all new tokens that may come."""
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return Occupancy(
+            running=self.num_running,
+            waiting=self.num_waiting,
+            decoding=self.num_decoding,
+            draft_len=self.draft_len,
+            kv_use=1.0 - self.num_free_blocks / self.num_blocks,
+        )
 
 
 class Engine:
