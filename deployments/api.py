@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from deployments import api_errors
 from deployments.access import Access
 from deployments.api_keys import KeyRing
+from deployments.console.routes import console_router
 from deployments.documented import described_errors, json_body
 from deployments.generation_routes import TIMEOUT_HEADER, generation_router
 from deployments.json_values import parse_object, show
@@ -88,6 +89,7 @@ def create_api(
         )
     app.include_router(generation_router(get_service))
     app.include_router(tokenization_router(get_service))
+    app.include_router(console_router())
 
     @app.get("/v1/models")
     async def list_models() -> dict[str, Any]:
