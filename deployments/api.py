@@ -148,10 +148,8 @@ def create_api(
     return app
 
 
-def _batch_size(value: str | None) -> int:
+def _batch_size(value: str) -> int:
     """Of a query string. Raises RequestError."""
-    if value is None:
-        raise RequestError("batch_size", "batch_size is required")
     digits = value if value.isascii() and value.isdigit() else "0"
     # Cut: int() refuses some thousand digits, and no batch size allowed has as many as these.
     number = int(digits.lstrip("0")[: len(str(UNBOUNDED_BATCH_SIZE)) + 1] or "0")

@@ -12,6 +12,7 @@ from deployments.commands.distill import distill
 from deployments.commands.draft import draft_app
 from deployments.commands.policy import policy_app
 from deployments.commands.serve import serve
+from deployments.commands.status import status
 from deployments.models.commands import models_app
 from engine.errors import ConfigError, PacelineError
 
@@ -28,6 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(serve)
+app.command()(status)
 app.command()(chat)
 app.command()(distill)
 app.command()(calibrate)

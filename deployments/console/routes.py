@@ -1,5 +1,4 @@
-"""Where the page is served. It holds no data: that comes from the API's routes, which need the key.
-"""
+"""Where the page is served. It holds no data: those come from routes that need the key."""
 
 from typing import Final
 

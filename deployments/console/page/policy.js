@@ -20,14 +20,14 @@ function tableSource({ version, mode, source }) {
 }
 
 function tableOf(kind, isOneOfSeveral, decoding, open) {
-  const heads = ["Decoding at once", "Draft length", "Tokens a round", "Per token", "At length 0", "Gain"];
+  const heads = [["Batch size", ""], ["Draft length", "number"], ["Tokens a round", "number extra"], ["Per token", "number"], ["At length 0", "number extra"], ["Gain", "number"]];
   const body = el("tbody");
   for (const rung of kind.rungs) body.append(...rowsOf(rung, kind, decoding, open));
   const table = el("table", { class: "rungs" },
-    el("thead", {}, el("tr", {}, ...heads.map((head, index) => el("th", { scope: "col", class: index ? "number" : null }, head)))),
+    el("thead", {}, el("tr", {}, ...heads.map(([head, look]) => el("th", { scope: "col", class: look }, head)))),
     body);
   if (isOneOfSeveral) table.prepend(el("caption", {}, `${kind.kind}: ${tableSource(kind)}`));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table in force, rung by rung" }, table);
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table in force, scrollable" }, table);
 }
 
 function rowsOf(rung, kind, decoding, open) {
@@ -35,18 +35,19 @@ function rowsOf(rung, kind, decoding, open) {
   const isNow = decoding.some((size) => size >= first && (last === null || size <= last));
   const sizes = el("th", { scope: "row" }, stretch(first, last));
   if (isNow) sizes.append(el("span", { class: "now" }, "now"));
-  const length = rung.modelled === rung.looked_up ? String(rung.draft_len) : `${rung.modelled} modelled, ${rung.looked_up} looked up`;
+  const length = el("td", { class: "number" }, String(rung.draft_len));
+  if (rung.modelled !== rung.looked_up) length.append(el("small", {}, rung.modelled < rung.looked_up ? `${rung.modelled} of a model` : `${rung.looked_up} looked up`));
   const range = (name, told) => {
     if (!("batch_size" in low)) return NOTHING;
     const [one, other] = [told(low[name]), told(high[name])];
-    return one === other ? one : `${one} – ${other}`;
+    return one === other ? one : `${one.replace(/ (ms|%)$/, "")} to ${other}`;
   };
   const gain = rung.draft_len ? range("speedup", (factor) => `${factor >= 1 ? "+" : "−"}${Math.abs(100 * (factor - 1)).toFixed(0)} %`) : NOTHING;
   const number = (text, more = "") => el("td", { class: `number ${more}` }, text);
   const name = `${kind.kind} ${first}`;
   return [
-    el("tr", {}, sizes, number(length), number(range("tokens_per_round", digits)),
-      number(range("seconds_per_token", milliseconds)), number(range("seconds_per_token_without", milliseconds)), number(gain, "gain")),
+    el("tr", {}, sizes, length, number(range("tokens_per_round", digits), "extra"), number(range("seconds_per_token", milliseconds)),
+      number(range("seconds_per_token_without", milliseconds), "extra"), number(gain, "gain")),
     el("tr", { class: "why" }, el("td", { colspan: "6" },
       el("details", { "data-rung": name, open: open.has(name) ? "" : null },
         el("summary", {}, `Why ${rung.draft_len} at ${stretch(first, last)}`),

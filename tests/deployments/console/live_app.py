@@ -1,5 +1,4 @@
-"""The whole application but Ray in one process: a tiny engine, its policy channel and actor, the API.
-"""
+"""The whole application without Ray: a tiny engine, its policy channel, the actor, the API."""
 
 import asyncio
 import socket
@@ -13,7 +12,7 @@ from fastapi import FastAPI
 from cluster.policy_channel import ChannelTimings, PolicyChannel
 from deployments.api import create_api
 from deployments.api_keys import KeyRing
-from deployments.policy_access import PolicyAccess, PolicyControl
+from deployments.policy_access import PolicyAccess
 from deployments.service import GenerationService
 from engine.config import DrafterConfig
 from engine.loop import EngineLoop
@@ -27,16 +26,6 @@ from tests.policy.grids import grid
 REPORT_S = 0.05
 MAX_DRAFT_LEN = 4
 REPLICA = "r1a2b3c4"
-
-
-class ControlOf(PolicyControl):
-    """A policy actor that is here, as a person's side sees it."""
-
-    def __init__(self, actor: PolicyPublisher) -> None:
-        self.set_policy = actor.set_policy  # type: ignore[method-assign]
-        self.describe = actor.describe  # type: ignore[method-assign]
-        self.explain = actor.explain  # type: ignore[method-assign]
-        self.explain_table = actor.explain_table  # type: ignore[method-assign]
 
 
 @asynccontextmanager
@@ -58,9 +47,6 @@ async def live_app(
     async def connect() -> PolicyPublisher:
         return actor
 
-    async def control() -> PolicyControl:
-        return ControlOf(actor)
-
     channel = PolicyChannel(
         REPLICA,
         initial_publication(parse_choice(policy)),
@@ -79,7 +65,7 @@ async def live_app(
         max_model_len=engine.max_model_len,
         vocab_size=engine.vocab_size,
     )
-    access = PolicyAccess(REPLICA, channel, control, MAX_DRAFT_LEN)
+    access = PolicyAccess(REPLICA, channel, connect, MAX_DRAFT_LEN)
     try:
         yield create_api(lambda: service, lambda: access, get_keys=lambda: keys)
     finally:
