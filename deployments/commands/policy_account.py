@@ -21,6 +21,7 @@ def print_account(explained: dict[str, Any]) -> None:
         )
         table = Table(box=box.SIMPLE)
         table.add_column("batch size")
+        # At the first and the last batch size of a rung, where they differ.
         for heading in ("length", "tokens/round", "ms/token", "at length 0", "gain"):
             table.add_column(heading, justify="right")
         for rung in kind["rungs"]:
@@ -47,7 +48,7 @@ def _row(rung: dict[str, Any]) -> tuple[str, ...]:
     per_token = told("seconds_per_token", "{:.2f}", 1e3)
     without = told("seconds_per_token_without", "{:.2f}", 1e3)
     ends = [end["speedup"] - 1 for end in (rung["at_first"], rung["at_last"]) if end]
-    gains = " to ".join(dict.fromkeys(f"{gain:+.0%}" for gain in ends)) if rung["draft_len"] else ""
+    gains = ", ".join(dict.fromkeys(f"{gain:+.0%}" for gain in ends)) if rung["draft_len"] else ""
     return _sizes(rung), length, told("tokens_per_round", "{:.2f}"), per_token, without, gains
 
 
