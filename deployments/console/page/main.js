@@ -8,8 +8,8 @@ const THEME_NAME = "paceline-theme";
 let explainedAtS = -Infinity;
 let explainedVersion = null;
 let historyAtS = -Infinity;
-let decodingBefore = "";
 let lastExplained = null;
+let wasAskedForKey = false;
 
 function askForKey(reason) {
   if ($("key-dialog").open) return;
@@ -62,8 +62,8 @@ async function watch() {
       if (!document.hidden && !$("key-dialog").open) await look();
     } catch (error) {
       tell("trouble", error.needsKey ? "a key is needed" : error instanceof Refused ? error.message : "no answer; trying again");
-      if (error.needsKey && !key.wasRefused) {
-        key.wasRefused = true; // whoever closes the dialog is not asked again and again
+      if (error.needsKey && !wasAskedForKey) {
+        wasAskedForKey = true; // whoever closes the dialog is not asked again and again
         askForKey(error.message);
       }
     }
@@ -77,7 +77,7 @@ function setUpKey() {
   $("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
     key.set($("key").value.trim());
-    key.wasRefused = false;
+    wasAskedForKey = false;
     $("key").value = "";
     $("key-dialog").close();
     $("prompt").focus();

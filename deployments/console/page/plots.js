@@ -2,6 +2,7 @@
 
 const MARGIN = { left: 34, right: 8, top: 8, bottom: 20 };
 const LEAST_WIDTH = 120;
+const GAP_S = 8;
 
 /** A place in `figure` for a picture under a title; `draw(width, height)` gives its elements. */
 class Plot {
@@ -76,11 +77,14 @@ function timeLines(series, spanS, wholeNumbers) {
   };
 }
 
+/** Runs of points without a gap: a value of null, or a time in which nobody looked. */
 function unbroken(points) {
   const runs = [[]];
+  let before = null;
   for (const point of points) {
-    if (point[1] === null) runs.push([]);
-    else runs.at(-1).push(point);
+    if (point[1] === null || (before !== null && before - point[0] > GAP_S)) runs.push([]);
+    if (point[1] !== null) runs.at(-1).push(point);
+    before = point[0];
   }
   return runs.filter((run) => run.length);
 }
