@@ -12,9 +12,11 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from deployments.api import create_api
 from deployments.api_keys import KeyRing
 from tests.deployments.api_app import App, tokens
 from tests.deployments.console.live_app import REPLICA, live_app, served
+from tests.deployments.console.several_replicas import FAILURE, SeveralReplicas, publisher
 from tests.tiny_tokenizer import byte_level_tokenizer
 
 CHROMIUM = next(
@@ -317,3 +319,35 @@ async def test_accessibility_rules_hold(
         await page.click("#key-button")
         found = await Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
+
+
+async def test_several_replicas_and_the_loss_of_the_policy_actor(browser: Browser) -> None:
+    tokenizer = byte_level_tokenizer()
+    app = App(tokenizer, tokens(tokenizer, "x"))
+    policy = SeveralReplicas(await publisher())
+    asgi = create_api(lambda: app.service, lambda: policy)
+    async with served(asgi) as url, opened(browser, url) as page:
+        await expect(page.locator("#connection")).to_have_text("live, 2 of 3 replicas ready")
+        await expect(page.locator("#tile-rate")).to_have_text("300")
+        await expect(page.locator("#tile-batch")).to_have_text("8")
+        await expect(page.locator("#tile-length")).to_have_text("3")
+        await expect(page.locator("#tile-kept")).to_have_text("75 %")
+        await expect(page.locator("#plot-batch svg")).to_have_attribute(
+            "aria-label", re.compile("mean of the replicas; at most 6")
+        )
+        assert await page.locator("#plot-batch polygon.band").count() == 1
+        rows = page.locator("#replicas tbody tr")
+        await expect(rows).to_have_count(3)
+        await expect(rows.nth(0)).to_contain_text(f"{FAILURE}, a slow machine")
+        assert await page.locator("#replicas img").count() == 0
+        await expect(rows.nth(1)).to_contain_text("v2")
+        await expect(rows.nth(2)).to_contain_text("v1 of v2")
+        await expect(page.locator("#tables caption")).to_have_count(2)
+        await expect(page.locator("#tables caption").first).to_contain_text("a fast machine")
+        await expect(page.locator("#history")).to_contain_text("a slow machine")
+
+        policy.is_reachable = False
+        await expect(page.locator("#connection")).to_contain_text("is being restarted")
+        await expect(rows).to_have_count(1)
+        policy.is_reachable = True
+        await expect(page.locator("#connection")).to_have_text("live, 2 of 3 replicas ready")
