@@ -8,6 +8,7 @@ Needs Chromium (on Debian: apt-get install chromium).
 
 import argparse
 import asyncio
+import io
 import itertools
 import shutil
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+from PIL import Image
 from playwright.async_api import Page, async_playwright
 
 MOST_CLIENTS = 4
@@ -26,6 +28,7 @@ QUESTIONS = (
     "Tell me about the history of the steam engine.",
 )
 ASKED = "Write a Python class for a stack with push, pop and peek, and show how to use it."
+COLOURS = 128
 WIDE, NARROW = (1280, 900), (390, 844)
 
 
@@ -79,7 +82,10 @@ async def picture(page: Page, path: Path, scheme: str, size: tuple[int, int]) ->
     await page.evaluate("document.activeElement.blur()")
     await page.locator("#log").evaluate("log => (log.scrollTop = log.scrollHeight)")
     await asyncio.sleep(2.0)
-    await page.screenshot(path=path, full_page=True)
+    taken = await page.screenshot(full_page=True)
+    # The page has few colours, so a palette loses nothing that is seen.
+    with Image.open(io.BytesIO(taken)) as image:
+        image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
     print(path)
 
 

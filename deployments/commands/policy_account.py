@@ -22,7 +22,7 @@ def print_account(explained: dict[str, Any]) -> None:
         table = Table(box=box.SIMPLE)
         table.add_column("batch size")
         # At the first and the last batch size of a rung, where they differ.
-        for heading in ("length", "tokens/round", "ms/token", "at length 0", "gain"):
+        for heading in ("length", "tokens", "ms/token", "at length 0", "gain"):
             table.add_column(heading, justify="right")
         for rung in kind["rungs"]:
             table.add_row(*_row(rung))
@@ -31,7 +31,7 @@ def print_account(explained: dict[str, Any]) -> None:
             console.print(f"{_sizes(rung)}: {rung['why']}", markup=False)
         if not kind["by_batch_size"]:
             continue
-        console.print("\nSeconds and gains are estimates of the measured cost model.")
+        console.print("\nTokens are those of a sequence in a round; all numbers are estimates.")
 
 
 def _row(rung: dict[str, Any]) -> tuple[str, ...]:

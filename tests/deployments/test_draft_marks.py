@@ -30,7 +30,7 @@ def expected(tokenizer: PreTrainedTokenizerFast) -> list[dict[str, Any]]:
     encoded = tokenizer(TEXT, add_special_tokens=False)["input_ids"]
     marks = []
     for index in range(len(encoded)):
-        before = tokenizer.decode(encoded[:index]).rstrip("\ufffd")
+        before = str(tokenizer.decode(encoded[:index])).rstrip("\ufffd")
         last_of_step = index % 3 == 2 or index == len(encoded) - 1
         num_kept = min(2, index % 3 + 1)
         marks.append(

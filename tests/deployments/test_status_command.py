@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from deployments.cli import app
-from deployments.commands import status as status_command
 from engine.errors import ConfigError
 from policy.board import PolicyBoard
 from policy.choice import parse_choice
@@ -119,7 +118,7 @@ def test_watching_looks_again_until_interrupted(
         if looks == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(status_command.time, "sleep", pause)
+    monkeypatch.setattr("deployments.commands.status.time.sleep", pause)
     monkeypatch.setenv("COLUMNS", "120")
     result = CliRunner().invoke(app, ["status", "--url", server.url, "--watch", "--json"])
     versions = [json.loads(line)["table"]["version"] for line in result.output.splitlines()]

@@ -75,7 +75,7 @@ class Answer {
 
   showNote(how = "") {
     const drafted = this.numKept + this.numRejected;
-    const told = [`${this.numTokens} tokens`];
+    const told = [tokens(String(this.numTokens))];
     if (this.tokensPerS !== null) told.push(`${digits(this.tokensPerS)} tokens/s`);
     if (this.firstMs !== null) told.push(`first after ${digits((this.firstMs - this.startedMs) / 1000)} s`);
     told.push(drafted ? `${this.numKept} of ${drafted} drafted kept, ${this.numRejected} rejected` : "nothing drafted");

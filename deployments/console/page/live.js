@@ -100,8 +100,8 @@ function showPlots(nowS) {
   );
   plots.length.show(
     timeLines([{ look: "mark-draft", step: true, points: overTime("lengths") }], SPAN_S, true),
-    [[`${last.lengths.length ? counted(mean(last.lengths)) : "none while nothing decodes;"} tokens${of}`, "mark-draft"]],
-    `${counted(mean(last.lengths))} tokens now${of}; at most ${Math.max(0, ...samples.flatMap((s) => s.lengths))} in the last two minutes`,
+    [[last.lengths.length ? `${tokens(counted(mean(last.lengths)))}${of}` : "nothing decodes", "mark-draft"]],
+    `${last.lengths.length ? `${tokens(counted(mean(last.lengths)))} now${of}` : "nothing decodes"}; at most ${Math.max(0, ...samples.flatMap((s) => s.lengths))} in the last two minutes`,
   );
   showAcceptance();
   const speedup = last.with ? `, ${times(last.without / last.with)} as fast as without drafts` : "";

@@ -34,13 +34,15 @@ function stretch(first, last) {
   return first === last ? String(first) : `${first} to ${last}`;
 }
 
-/** [[2, 4], [8, 2]] as "1 to 2: 4 · 3 to 8: 2". */
+const tokens = (count) => (count === "1" ? "1 token" : `${count} tokens`);
+
+/** [[2, 4], [8, 2]] as "4 at 1 to 2 · 2 at 3 to 8". */
 function lengthsOf(rungs) {
   if (!rungs.length) return "no drafts";
   let first = 1;
   const told = [];
   for (const [largest, length] of rungs) {
-    told.push(`${stretch(first, largest >= 2 ** 31 - 1 ? null : largest)}: ${length}`);
+    told.push(`${length} at ${stretch(first, largest >= 2 ** 31 - 1 ? null : largest)}`);
     first = largest + 1;
   }
   return told.join(" · ");

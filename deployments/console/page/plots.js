@@ -1,6 +1,6 @@
 // Small plots in SVG, drawn anew at each change. Each says in words what it shows.
 
-const MARGIN = { left: 34, right: 8, top: 8, bottom: 20 };
+const MARGIN = { left: 34, right: 8, top: 12, bottom: 20 };
 const LEAST_WIDTH = 120;
 const GAP_S = 8;
 

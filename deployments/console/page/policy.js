@@ -36,7 +36,7 @@ function rowsOf(rung, kind, decoding, open) {
   const sizes = el("th", { scope: "row" }, stretch(first, last));
   if (isNow) sizes.append(el("span", { class: "now" }, "now"));
   const length = el("td", { class: "number" }, String(rung.draft_len));
-  if (rung.modelled !== rung.looked_up) length.append(el("small", {}, rung.modelled < rung.looked_up ? `${rung.modelled} of a model` : `${rung.looked_up} looked up`));
+  if (rung.modelled !== rung.looked_up) length.append(el("small", {}, rung.modelled < rung.looked_up ? `${rung.modelled} modelled` : `${rung.looked_up} looked up`));
   const range = (name, told) => {
     if (!("batch_size" in low)) return NOTHING;
     const [one, other] = [told(low[name]), told(high[name])];

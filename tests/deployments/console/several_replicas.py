@@ -36,7 +36,6 @@ class SeveralReplicas:
     def __init__(self, actor: PolicyPublisher) -> None:
         self.is_reachable = True
         self._actor = actor
-        self.set = actor.set_policy
         self.explain = actor.explain
         self.explain_table = actor.explain_table
 
@@ -46,6 +45,9 @@ class SeveralReplicas:
             described = {"table": described["table"], "replicas": [_bare(described["replicas"][0])]}
         actor = {"reachable": self.is_reachable, "heard_s_ago": 0.1}
         return {**described, "policy_actor": actor}
+
+    async def set(self, policy: object) -> dict[str, Any]:
+        raise NotImplementedError("nobody sets it here")
 
     def heard_s_ago(self) -> float | None:
         return 0.1

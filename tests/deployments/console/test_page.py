@@ -195,7 +195,7 @@ async def test_the_table_in_force_and_its_history_follow_the_policy(
         async with httpx.AsyncClient() as client:
             await client.put(f"{url}/policy", json={"policy": {"fixed": 3}})
         await expect(page.locator("#table-source")).to_contain_text("fixed, set by hand")
-        await expect(page.locator("#history li").first).to_contain_text("any: 3")
+        await expect(page.locator("#history li").first).to_contain_text("3 at any")
         await expect(page.locator("#tables .rungs td.number").first).to_have_text("3")
 
 
