@@ -49,30 +49,27 @@ function takeSample(described, nowS) {
   showReplicas(described);
 }
 
-/** Sums of a count by position over the replicas, since the first sample or since their start. */
-function sinceFirst(name) {
-  const first = samples[0].counts, last = samples.at(-1).counts;
+/** Sums of a count by position over the replicas, less what each had counted `before`. */
+function byPosition(name, before) {
   const total = [];
-  for (const [id, replica] of last) {
-    const before = isSameLife(first.get(id), replica) ? first.get(id)[name] : [];
+  for (const [id, replica] of samples.at(-1).counts) {
+    const earlier = before.get(id);
+    // Counts begin anew when the policy actor does.
+    const less = earlier !== undefined && earlier.rounds <= replica.rounds ? earlier[name] : [];
     replica[name].forEach((count, position) => {
-      total[position] = (total[position] ?? 0) + count - (before[position] ?? 0);
+      total[position] = (total[position] ?? 0) + count - (less[position] ?? 0);
     });
   }
   return total;
 }
 
-/** Counts begin anew when the policy actor does. */
-const isSameLife = (before, after) => before !== undefined && before.rounds <= after.rounds;
-
 /** By position: [drafted, kept], of the last two minutes; of all time where those had none. */
 function acceptance() {
-  const recent = [sinceFirst("drafted_by_position"), sinceFirst("accepted_by_position")];
-  const isRecent = sum(recent[0]) > 0;
-  const all = (name) => [...samples.at(-1).counts.values()].reduce(
-    (total, replica) => replica[name].map((count, position) => count + (total[position] ?? 0)).concat(total.slice(replica[name].length)), []);
-  const [drafted, kept] = isRecent ? recent : [all("drafted_by_position"), all("accepted_by_position")];
-  return { isRecent, bars: drafted.map((count, position) => [count, kept[position] ?? 0]) };
+  const isRecent = sum(byPosition("drafted_by_position", samples[0].counts)) > 0;
+  const before = isRecent ? samples[0].counts : new Map();
+  const kept = byPosition("accepted_by_position", before);
+  const bars = byPosition("drafted_by_position", before).map((drafted, position) => [drafted, kept[position] ?? 0]);
+  return { isRecent, bars };
 }
 
 function showTiles() {
