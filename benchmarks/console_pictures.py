@@ -19,7 +19,7 @@ import httpx
 from PIL import Image
 from playwright.async_api import Page, async_playwright
 
-MOST_CLIENTS = 4
+MOST_CLIENTS = 6
 MAX_TOKENS = 160
 QUESTIONS = (
     "Write a Python function that returns the n-th Fibonacci number.",
@@ -28,7 +28,7 @@ QUESTIONS = (
     "Tell me about the history of the steam engine.",
 )
 ASKED = "Write a Python class for a stack with push, pop and peek, and show how to use it."
-COLOURS = 128
+COLOURS = 256
 WIDE, NARROW = (1280, 900), (390, 844)
 
 
@@ -83,9 +83,10 @@ async def picture(page: Page, path: Path, scheme: str, size: tuple[int, int]) ->
     await page.locator("#log").evaluate("log => (log.scrollTop = log.scrollHeight)")
     await asyncio.sleep(2.0)
     taken = await page.screenshot(full_page=True)
-    # The page has few colours, so a palette loses nothing that is seen.
+    # The page has few colours, so a palette that has them all loses nothing that is seen.
     with Image.open(io.BytesIO(taken)) as image:
-        image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
+        palette = image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
+        palette.save(path, optimize=True)
     print(path)
 
 

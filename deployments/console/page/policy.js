@@ -51,7 +51,7 @@ function rowsOf(rung, kind, decoding, open) {
     el("tr", { class: "why" }, el("td", { colspan: "6" },
       el("details", { "data-rung": name, open: open.has(name) ? "" : null },
         el("summary", {}, `Why ${rung.draft_len} at ${stretch(first, last)}`),
-        el("ul", { class: "reasons" }, ...rung.why.split("; ").map((part) => el("li", {}, part)))))),
+        el("ul", { class: "reasons" }, ...rung.why.split("; ").map((part) => el("li", {}, part.replaceAll(" %", "\u00a0%"))))))),
   ];
 }
 
