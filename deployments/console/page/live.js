@@ -32,7 +32,7 @@ function paceOf(replica) {
 
 /** Takes an answer of GET /policy. */
 function takeSample(described, nowS) {
-  const working = described.replicas.filter((replica) => "decoding" in replica);
+  const working = described.replicas.filter((replica) => replica.stage === "ready" && "decoding" in replica);
   const paces = working.map(paceOf).filter((pace) => pace !== null);
   samples.push({
     atS: nowS,
@@ -87,32 +87,45 @@ function showPlots(nowS) {
   const band = (values, atS) => [nowS - atS, mean(values), Math.min(...values), Math.max(...values)];
   const overTime = (name) => samples.map((sample) => band(sample[name], sample.atS));
   const line = (name) => samples.map((sample) => [nowS - sample.atS, sample[name] === null ? null : 1000 * sample[name]]);
+  const most = (name) => Math.max(0, ...samples.flatMap((sample) => sample[name]));
   const last = samples.at(-1);
-  const several = last.batches.length > 1;
-  const of = several ? ", mean of the replicas" : "";
   plots.batch.show(
     timeLines([{ look: "mark-second", points: overTime("batches") }], SPAN_S, true),
-    [[`${counted(mean(last.batches))} decoding${of}`, "mark-second"]],
-    `${counted(mean(last.batches))} sequences now${of}; at most ${Math.max(0, ...samples.flatMap((s) => s.batches))} in the last two minutes`,
+    keysAt(nowS, (sample) => [[batchOf(sample), "mark-second"]]),
+    `now ${batchOf(last)}; at most ${most("batches")} in the last two minutes`,
   );
   plots.length.show(
     timeLines([{ look: "mark-draft", step: true, points: overTime("lengths") }], SPAN_S, true),
-    [[last.lengths.length ? `${tokens(counted(mean(last.lengths)))}${of}` : "nothing decodes", "mark-draft"]],
-    `${last.lengths.length ? `${tokens(counted(mean(last.lengths)))} now${of}` : "nothing decodes"}; at most ${Math.max(0, ...samples.flatMap((s) => s.lengths))} in the last two minutes`,
+    keysAt(nowS, (sample) => [[lengthOf(sample), "mark-draft"]]),
+    `now ${lengthOf(last)}; at most ${most("lengths")} in the last two minutes`,
   );
   showAcceptance();
-  const speedup = last.with ? `, ${times(last.without / last.with)} as fast as without drafts` : "";
   plots.pace.show(
     timeLines([
       { look: "mark-plain dashed", points: line("without") },
       { look: "mark-draft", points: line("with") },
     ], SPAN_S, false),
-    [
-      [`table ${last.with ? digits(1000 * last.with) : NOTHING}`, "mark-draft"],
-      [`length 0 ${last.without ? digits(1000 * last.without) : NOTHING}`, "mark-plain dashed"],
-    ],
-    last.with ? `${milliseconds(last.with)} with the table, ${milliseconds(last.without)} at length 0${speedup}` : "nothing decodes",
+    keysAt(nowS, (sample) => [
+      [`table ${digits(1000 * (sample.with ?? NaN))}`, "mark-draft"],
+      [`length 0 ${digits(1000 * (sample.without ?? NaN))}`, "mark-plain dashed"],
+    ]),
+    last.with ? `${milliseconds(last.with)} with the table, ${milliseconds(last.without)} at length 0, ${times(last.without / last.with)} as fast as without drafts` : "nothing decodes",
   );
+}
+
+const ofAll = ({ batches }) => (batches.length > 1 ? ", mean of the replicas" : "");
+const batchOf = (sample) => `${counted(mean(sample.batches))} decoding${ofAll(sample)}`;
+const lengthOf = (sample) => (sample.lengths.length ? tokens(counted(mean(sample.lengths))) + ofAll(sample) : "nothing decodes");
+
+/** What `keyOf` says of the sample that is pointed at, or of the last one. */
+function keysAt(nowS, keyOf) {
+  return (share) => {
+    if (share === null) return keyOf(samples.at(-1));
+    const atS = nowS - (1 - share) * SPAN_S;
+    const nearest = samples.reduce((best, sample) => (Math.abs(sample.atS - atS) < Math.abs(best.atS - atS) ? sample : best));
+    const [[label, look], ...others] = keyOf(nearest);
+    return [[`${span(nowS - nearest.atS)} ago: ${label}`, look], ...others];
+  };
 }
 
 function showAcceptance() {
@@ -126,7 +139,7 @@ function showAcceptance() {
   const drafted = sum(bars.map(([count]) => count));
   plots.acceptance.show(
     shareBars(told),
-    [[drafted ? `of ${drafted.toLocaleString("en")} drafted ${isRecent ? "lately" : "since the start"}` : "nothing drafted yet", "mark-draft"]],
+    () => [[drafted ? `of ${drafted.toLocaleString("en")} drafted ${isRecent ? "lately" : "since the start"}` : "nothing drafted yet", "mark-draft"]],
     drafted ? told.filter(([, share]) => share !== null).map(([, share, note]) => `${note}, ${percent(share)}`).join("; ") : "nothing drafted yet",
   );
 }

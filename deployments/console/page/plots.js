@@ -4,7 +4,7 @@ const MARGIN = { left: 34, right: 8, top: 12, bottom: 20 };
 const LEAST_WIDTH = 120;
 const GAP_S = 8;
 
-/** A place in `figure` for a picture under a title; `draw(width, height)` gives its elements. */
+/** A place in `figure` for a picture under a title. */
 class Plot {
   constructor(figure, title) {
     this.key = el("div", { class: "key" });
@@ -13,14 +13,24 @@ class Plot {
     const canvas = el("div", { class: "canvas" }, this.svg);
     figure.append(el("figcaption", {}, title, this.key), canvas);
     this.draw = () => [];
+    this.keyAt = () => [];
+    this.pointedX = null;
+    canvas.addEventListener("pointermove", (event) => this.pointAt(event.offsetX));
+    canvas.addEventListener("pointerleave", () => this.pointAt(null));
     new ResizeObserver(() => this.paint()).observe(canvas);
   }
 
-  /** `says`: what is to be seen, for who does not see it; `key`: [label, class] of each line. */
-  show(draw, key, says) {
+  pointAt(x) {
+    this.pointedX = x;
+    this.paint();
+  }
+
+  /** `draw(width, height)` gives the picture's elements, `says` what is to be seen, for who does not
+   * see it. `keyAt` gives [label, look] of each line, and is told where someone points: a share of
+   * the width, or null. */
+  show(draw, keyAt, says) {
     this.draw = draw;
-    const entries = key.map(([label, look]) => el("span", { class: look }, label));
-    if (this.key.textContent !== key.map(([label]) => label).join("")) this.key.replaceChildren(...entries);
+    this.keyAt = keyAt;
     this.svg.setAttribute("aria-label", `${this.title}: ${says}`);
     this.paint();
   }
@@ -28,8 +38,13 @@ class Plot {
   paint() {
     const { width, height } = this.svg.getBoundingClientRect();
     if (width < LEAST_WIDTH || height < 60) return;
+    const inside = width - MARGIN.left - MARGIN.right;
+    const x = this.pointedX === null ? null : Math.min(Math.max(this.pointedX, MARGIN.left), MARGIN.left + inside);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.replaceChildren(...this.draw(width, height));
+    if (x !== null) this.svg.append(svg("line", { class: "pointed", x1: x, x2: x, y1: MARGIN.top, y2: height - MARGIN.bottom }));
+    const entries = this.keyAt(x === null ? null : (x - MARGIN.left) / inside);
+    this.key.replaceChildren(...entries.map(([label, look]) => el("span", { class: look }, label)));
   }
 }
 

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -30,7 +31,7 @@ REPLICA = "r1a2b3c4"
 
 @asynccontextmanager
 async def live_app(
-    model: Path, keys: KeyRing | None = None, policy: str = "adaptive"
+    model: Path, keys: KeyRing | None = None, policy: str | dict[str, Any] = "adaptive"
 ) -> AsyncIterator[FastAPI]:
     """An application whose only replica is at work."""
     actor = PolicyPublisher(policy, MAX_DRAFT_LEN)

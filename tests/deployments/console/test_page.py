@@ -1,5 +1,6 @@
 """The page in a headless Chromium, over a tiny engine that really serves."""
 
+import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -24,6 +25,8 @@ CHROMIUM = next(
 )
 WAIT_MS = 60_000.0
 LONG = "3900"
+DRAFTING = {"fixed": 4}
+"""The adaptive policy may find, rightly, that drafts of a random model don't pay."""
 WIDE, NARROW = (1280, 900), (390, 844)
 
 pytestmark = [
@@ -97,7 +100,7 @@ async def test_an_answer_streams_with_its_drafts_marked_and_counted(
     browser: Browser, model: Path
 ) -> None:
     async with (
-        live_app(model, policy="adaptive") as app,
+        live_app(model, policy=DRAFTING) as app,
         served(app) as url,
         opened(browser, url) as page,
     ):
@@ -121,8 +124,12 @@ async def test_an_answer_streams_with_its_drafts_marked_and_counted(
         assert (replica["accepted_tokens"], replica["drafted_tokens"]) == (kept, drafted)
 
 
-async def test_marks_can_be_hidden(browser: Browser, url: str) -> None:
-    async with opened(browser, url) as page:
+async def test_marks_can_be_hidden(browser: Browser, model: Path) -> None:
+    async with (
+        live_app(model, policy=DRAFTING) as app,
+        served(app) as url,
+        opened(browser, url) as page,
+    ):
         await ask(page, "One two three, one two three", "150")
         await ended(page)
         before = await page.locator(".message-text").last.inner_text()
@@ -154,32 +161,61 @@ async def test_stopping_frees_the_engine_and_the_conversation_goes_on(
         await expect(page.locator("#prompt")).to_be_focused()
 
 
-async def test_the_plots_move_and_the_replica_is_shown(browser: Browser, url: str) -> None:
-    async with opened(browser, url) as page:
+@asynccontextmanager
+async def load(url: str) -> AsyncIterator[None]:
+    """One sequence decodes, nearly always, as long as this is open."""
+
+    async def ask_again_and_again() -> None:
+        body = {"model": "tiny", "prompt": "One two three, one two three", "max_tokens": int(LONG)}
+        async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+            while True:
+                await client.post("/v1/completions", json=body)
+
+    asking = asyncio.create_task(ask_again_and_again())
+    try:
+        yield
+    finally:
+        asking.cancel()
+        await asyncio.wait({asking})
+
+
+async def test_the_plots_move_and_the_replica_is_shown(browser: Browser, model: Path) -> None:
+    async with (
+        live_app(model, policy=DRAFTING) as app,
+        served(app) as url,
+        opened(browser, url) as page,
+    ):
         await expect(page.locator("#connection")).to_have_text("live, 1 of 1 replicas ready")
-        await ask(page, "One two three, one two three", LONG)
         batch = page.locator("#plot-batch svg")
-        await expect(batch).to_have_attribute("aria-label", re.compile(r"^Batch size: 1 sequences"))
         trace = page.locator("#plot-batch path.trace").first
-        before = await trace.get_attribute("d")
-        assert before is not None
-        await expect(trace).not_to_have_attribute("d", before)
-        pace = page.locator("#plot-pace svg")
-        says = r"ms with the table, .* ms at length 0, .*× as fast as without drafts"
-        await expect(pace).to_have_attribute("aria-label", re.compile(says))
-        await expect(page.locator("#plot-acceptance svg")).to_have_attribute(
-            "aria-label", re.compile(r"position 1: \d+ of \d+ kept")
-        )
-        assert await page.locator("#plot-acceptance rect.bar").count() >= 1
-        assert await page.locator("#plot-length path.trace").count() >= 1
-        await expect(page.locator("#tile-batch")).to_have_text("1")
-        row = page.locator("#replicas tbody tr")
-        await expect(row).to_have_count(1)
-        await expect(row.locator("th")).to_have_text(REPLICA)
-        await expect(row.locator("td").first).to_have_text("ready")
-        await page.press("body", "Escape")
-        await ended(page)
+        async with load(url):
+            says = re.compile(r"^Batch size: now 1 decoding")
+            await expect(batch).to_have_attribute("aria-label", says)
+            before = await trace.get_attribute("d")
+            assert before is not None
+            await expect(trace).not_to_have_attribute("d", before)
+            says = re.compile(r"ms with the table, .* ms at length 0, .*× as fast")
+            await expect(page.locator("#plot-pace svg")).to_have_attribute("aria-label", says)
+            says = re.compile(r"now 4 tokens; at most 4")
+            await expect(page.locator("#plot-length svg")).to_have_attribute("aria-label", says)
+            says = re.compile(r"position 4: \d+ of \d+ kept")
+            await expect(page.locator("#plot-acceptance svg")).to_have_attribute("aria-label", says)
+            assert await page.locator("#plot-acceptance rect.bar").count() == 4
+            await expect(page.locator("#tile-batch")).to_have_text("1")
+            row = page.locator("#replicas tbody tr")
+            await expect(row).to_have_count(1)
+            await expect(row.locator("th")).to_have_text(REPLICA)
+            await expect(row.locator("td").first).to_have_text("ready")
+            await expect(page.locator("#tables .now")).to_have_text("now")
         await expect(page.locator("#tile-batch")).to_have_text("0")
+        await expect(page.locator("#plot-batch .key")).to_have_text("0 decoding")
+        # Who points at the beginning of the line is told of it, with its time.
+        box = await trace.bounding_box()
+        assert box is not None
+        await page.mouse.move(box["x"], box["y"] + 20)
+        await expect(page.locator("#plot-batch .key")).to_contain_text(re.compile(r"^\d+ s ago: "))
+        await page.mouse.move(0, 0)
+        await expect(page.locator("#plot-batch .key")).to_have_text("0 decoding")
 
 
 async def test_the_table_in_force_and_its_history_follow_the_policy(
