@@ -10,7 +10,7 @@ PACKAGES := policy engine cluster deployments
 CHECKED := $(PACKAGES) benchmarks tests
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve chat observe test fuzz check bench clean moved
+.PHONY: help setup serve chat observe test fuzz check bench browser clean moved
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,10 @@ bench: $(STAMP)  ## Measure tokens/s by batch size and draft length
 	$(VENV)/bin/paceline models get smollm2-135m
 	mkdir -p out
 	$(VENV)/bin/python -m benchmarks.offline --json out/offline.json
+
+browser:  ## Install Chromium, which the console's tests drive (Debian, as root)
+	apt-get update -qq
+	apt-get install -y -qq --no-install-recommends chromium
 
 clean:  ## Remove .venv and everything that was built (not the cached models)
 	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,12 +11,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.errors import PacelineError
 from engine.events import log_event
 from policy.board import Introduction, Publication
-from policy.stats import StatsWindow
+from policy.stats import Occupancy, StatsWindow
 from policy.table import SpeculationTable
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,14 @@ class ChannelStatus:
     """Seconds since the actor last answered; None: it never has."""
 
 
+class _State(NamedTuple):
+    """What a report says beside its counts: while it stays, a replica without work is silent."""
+
+    table_version: int
+    occupancy: Occupancy
+    is_idle: bool
+
+
 class PolicyChannel:
     """Keeps one replica subscribed. All methods belong to one event loop."""
 
@@ -88,7 +96,8 @@ class PolicyChannel:
         self._stage = ""
         self._stage_told = False
         self._unsent = StatsWindow()
-        self._reported_version: int | None = None
+        self._drained_at_s = time.monotonic()
+        self._reported: _State | None = None
         self._heard_at_s: float | None = None
         self._report_due = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,7 +120,7 @@ class PolicyChannel:
         """Tell the actor, sooner or later, what this replica is doing."""
         self._stage = stage
         self._stage_told = False
-        self._reported_version = None
+        self._reported = None
         self._report_due.set()
 
     def status(self) -> ChannelStatus:
@@ -156,12 +165,12 @@ class PolicyChannel:
                 async with asyncio.timeout(self._timings.report_s):
                     await self._report_due.wait()
             self._report_due.clear()
-            self._unsent.merge(self._drain_stats())
-            client = self._client
-            version = self._unsent.table_version
-            if client is None or (not self._unsent.steps and version == self._reported_version):
+            self._unsent.merge(self._drained())
+            client, window = self._client, self._unsent
+            state = _State(window.table_version, window.occupancy, is_idle=not window.steps)
+            if client is None or (state.is_idle and state == self._reported):
                 continue
-            window, self._unsent = self._unsent, StatsWindow(table_version=version)
+            self._unsent = StatsWindow(state.table_version, state.occupancy)
             try:
                 async with asyncio.timeout(self._timings.answer_s):
                     if not self._stage_told:
@@ -174,12 +183,19 @@ class PolicyChannel:
                 window.merge(self._unsent)
                 self._unsent = window
                 continue
-            self._reported_version = version
+            self._reported = state
             self._heard_at_s = time.monotonic()
             if learned is not None:
                 if self._introduction is not None:
                     self._introduction = replace(self._introduction, learned=learned)
                 self._keep(learned)
+
+    def _drained(self) -> StatsWindow:
+        window, before_s = self._drain_stats(), self._drained_at_s
+        self._drained_at_s = time.monotonic()
+        if window.steps:
+            window.wall_seconds = self._drained_at_s - before_s
+        return window
 
     async def _connected(self) -> PolicyClient:
         if self._client is None:
@@ -189,7 +205,7 @@ class PolicyChannel:
                     await client.introduce(self._replica_id, self._introduction)
             self._client = client
             self._stage_told = False
-            self._reported_version = None
+            self._reported = None
             self._report_due.set()
         return self._client
 

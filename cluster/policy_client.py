@@ -84,6 +84,10 @@ class RayPolicyClient:
         """Why a batch size has its draft length. Raises PolicyActorLost."""
         return await self._ask("explain", batch_size)
 
+    async def explain_table(self) -> dict[str, Any]:
+        """Each kind's table, rung by rung. Raises PolicyActorLost."""
+        return await self._ask("explain_table")
+
     async def _ask(self, method: str, *arguments: object) -> dict[str, Any]:
         try:
             async with asyncio.timeout(ANSWER_S):

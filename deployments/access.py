@@ -7,9 +7,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.api_errors import ApiError
 from deployments.api_keys import KeyRing
+from deployments.console.routes import CONSOLE_PATH
 
-OPEN_PATHS = frozenset({"/health"})
-"""What asks whether we are alive has no key."""
+OPEN_PATHS = frozenset({"/health", CONSOLE_PATH})
+"""What asks whether we are alive has no key; the page, which tells nothing by itself, asks for one.
+"""
 _TENANT = "paceline.tenant"
 
 

@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 from deployments import api_errors
 from deployments.access import Access
 from deployments.api_keys import KeyRing
+from deployments.console.routes import console_router
 from deployments.documented import described_errors, json_body
 from deployments.generation_routes import TIMEOUT_HEADER, generation_router
 from deployments.json_values import parse_object, show
@@ -38,7 +39,7 @@ _BATCH_SIZE_PARAMETER: dict[str, Any] = {
         {
             "name": "batch_size",
             "in": "query",
-            "required": True,
+            "description": "Left out: the whole table, rung by rung.",
             "schema": {"type": "integer", "minimum": 1},
         }
     ]
@@ -56,6 +57,9 @@ class PolicyPort(Protocol):
 
     async def explain(self, batch_size: int) -> dict[str, Any]:
         """Why that many sequences are drafted for as they are: words under "text"."""
+
+    async def explain_table(self) -> dict[str, Any]:
+        """The same of the whole table, rung by rung, for each kind of replica under "kinds"."""
 
     def heard_s_ago(self) -> float | None:
         """Seconds since the policy actor confirmed the table in force; None: never yet."""
@@ -88,6 +92,7 @@ def create_api(
         )
     app.include_router(generation_router(get_service))
     app.include_router(tokenization_router(get_service))
+    app.include_router(console_router())
 
     @app.get("/v1/models")
     async def list_models() -> dict[str, Any]:
@@ -144,15 +149,16 @@ def create_api(
         "/policy/explain", openapi_extra=_BATCH_SIZE_PARAMETER, responses=described_errors(400, 503)
     )
     async def explain_policy(request: Request) -> dict[str, Any]:
-        return await get_policy().explain(_batch_size(request.query_params.get("batch_size")))
+        asked = request.query_params.get("batch_size")
+        if asked is None:
+            return await get_policy().explain_table()
+        return await get_policy().explain(_batch_size(asked))
 
     return app
 
 
-def _batch_size(value: str | None) -> int:
+def _batch_size(value: str) -> int:
     """Of a query string. Raises RequestError."""
-    if value is None:
-        raise RequestError("batch_size", "batch_size is required")
     digits = value if value.isascii() and value.isdigit() else "0"
     # Cut: int() refuses some thousand digits, and no batch size allowed has as many as these.
     number = int(digits.lstrip("0")[: len(str(UNBOUNDED_BATCH_SIZE)) + 1] or "0")

@@ -13,6 +13,7 @@ from deployments.commands.draft import draft_app
 from deployments.commands.observe import observe
 from deployments.commands.policy import policy_app
 from deployments.commands.serve import serve
+from deployments.commands.status import status
 from deployments.models.commands import models_app
 from engine.errors import ConfigError, PacelineError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(serve)
+app.command()(status)
 app.command()(chat)
 app.command()(observe)
 app.command()(distill)

@@ -17,6 +17,8 @@ class PolicyControl(Protocol):
 
     async def explain(self, batch_size: int) -> dict[str, Any]: ...
 
+    async def explain_table(self) -> dict[str, Any]: ...
+
 
 class PolicyAccess:
     """What one replica can tell and do about the policy."""
@@ -64,6 +66,10 @@ class PolicyAccess:
         Raises PolicyActorLost: only the actor has the numbers.
         """
         return await (await self._connect()).explain(batch_size)
+
+    async def explain_table(self) -> dict[str, Any]:
+        """Each kind's table, rung by rung. Raises PolicyActorLost."""
+        return await (await self._connect()).explain_table()
 
     def heard_s_ago(self) -> float | None:
         """Seconds since the actor last answered this replica; None: it never has."""

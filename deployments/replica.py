@@ -138,6 +138,10 @@ class EngineReplica:
         """Raises PolicyActorLost."""
         return await self._policy.explain(batch_size)
 
+    async def explain_table(self) -> dict[str, Any]:
+        """Raises PolicyActorLost."""
+        return await self._policy.explain_table()
+
     async def configure_policy(self, setting: str | dict[str, Any]) -> None:
         """Put a configured policy in force. Raises PolicyActorLost."""
         client = await connect_policy_actor()

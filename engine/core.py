@@ -20,7 +20,7 @@ from engine.probing import Prober
 from engine.request import Request, TokenDelta
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
-from policy.stats import Fate, StatsWindow, StepShape
+from policy.stats import Fate, Occupancy, StatsWindow, StepShape
 from policy.table import SpeculationTable
 
 
@@ -51,6 +51,16 @@ class EngineStatus:
     """Of the sequences that were admitted, since the start."""
     num_preemptions: int = 0
     """Times that a running sequence gave its blocks back, since the start."""
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return Occupancy(
+            running=self.num_running,
+            waiting=self.num_waiting,
+            decoding=self.num_decoding,
+            draft_len=self.draft_len,
+            kv_use=1.0 - self.num_free_blocks / self.num_blocks,
+        )
 
 
 class Engine:

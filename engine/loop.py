@@ -149,6 +149,7 @@ class EngineLoop:
         with self._wake:
             window, self._window = self._window, StatsWindow()
             window.table_version = self._status.table_version
+            window.occupancy = self._status.occupancy
         return window
 
     def check_health(self) -> None:

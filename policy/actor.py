@@ -62,6 +62,10 @@ class PolicyPublisher:
         """Why the table has its length at a batch size, in words and numbers: "text"."""
         return self._boards.explain(batch_size)
 
+    async def explain_table(self) -> dict[str, Any]:
+        """Each kind's table rung by rung, with what its lengths give over none."""
+        return self._boards.explain_table()
+
     async def _told(self, has_changed: bool) -> None:
         if has_changed:
             async with self._changed:

@@ -18,9 +18,10 @@ table is published again above it, so that versions only rise, for every replica
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from policy.account import account
 from policy.choice import PolicyChoice, PolicyMode
 from policy.cost import Calibration
 from policy.learner import Learner
@@ -37,6 +38,8 @@ DECIDE_EVERY_S = 1.0
 CALIBRATION_LEASE_S = 20.0
 """A replica that calibrates tells of it far more often."""
 SNAPSHOT_EVERY_S = 10.0
+STALE_AFTER_S = 10.0
+"""A replica that works reports far more often: of one that doesn't, no speed is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,9 @@ class ReplicaRecord:
     """What the replica is doing: a loading stage, "ready", or "failed: reason"."""
     totals: StatsWindow = field(default_factory=StatsWindow)
     """Sums since this board started."""
+    tokens_per_s: float = 0.0
+    """In the last window that was reported, which may have been of no step."""
+    reported_at_unix_s: float = 0.0
     snapshot_at_unix_s: float = 0.0
     """When it was last given what the board has learned, to keep."""
 
@@ -205,6 +211,16 @@ class PolicyBoard:
             text = f"the policy is {mode}, {self._published.source}; {text}"
         return {"batch_size": batch_size, "draft_len": length, "mode": mode, "text": text}
 
+    def explain_table(self) -> dict[str, Any]:
+        """The table rung by rung: what each length gives over none (`policy.account`)."""
+        published = self._published
+        return {
+            "version": published.table.version,
+            "mode": published.mode,
+            "source": published.source,
+            **account(published.table, self._learner),
+        }
+
     def snapshot(self, replica_id: str) -> dict[str, Any] | None:
         """What was learned, for a replica to keep; None while what it has is fresh."""
         record, now = self._record(replica_id), self._now_unix_s()
@@ -244,6 +260,9 @@ class PolicyBoard:
         record = self._record(replica_id)
         record.version_in_force = window.table_version
         record.totals.merge_totals(window)
+        record.reported_at_unix_s = record.seen_at_unix_s
+        seconds = window.wall_seconds
+        record.tokens_per_s = window.emitted_tokens / seconds if seconds else 0.0
         if self._learner is None:
             return False
         self._learner.observe(window, len(self._replicas))
@@ -335,11 +354,14 @@ class PolicyBoard:
 
 def _describe_replica(replica_id: str, record: ReplicaRecord, now_unix_s: float) -> dict[str, Any]:
     totals = record.totals
+    is_fresh = now_unix_s - record.reported_at_unix_s < STALE_AFTER_S
     return {
         "replica_id": replica_id,
         "version_in_force": record.version_in_force,
         "seen_s_ago": round(max(0.0, now_unix_s - record.seen_at_unix_s), 3),
         "stage": record.stage,
+        **asdict(totals.occupancy),
+        "tokens_per_s": round(record.tokens_per_s, 1) if is_fresh else 0.0,
         "steps": totals.steps,
         "steps_without_draft": totals.steps_without_draft,
         "rounds": totals.rounds,

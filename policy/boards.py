@@ -72,6 +72,19 @@ class PolicyBoards:
             first = {**first, "text": "\n".join(lines)}
         return first
 
+    def explain_table(self) -> dict[str, Any]:
+        """ "kinds": each kind's table, rung by rung; that of most replicas first."""
+        kinds = self._known()
+        return {
+            "kinds": [
+                {
+                    "kind": self._descriptions.get(kind),
+                    **self._boards[kind].explain_table(),
+                }
+                for kind in kinds
+            ]
+        }
+
     def describe(self) -> dict[str, Any]:
         """The table and history of the kind with most replicas, those of each where there are
         several, and all replicas."""

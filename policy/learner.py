@@ -132,6 +132,14 @@ class Learner:
         held = self._held(batch_size, table)
         return explain(rounds.choice(held), rounds.best(), rounds.alike(), rounds.acceptance)
 
+    def compare(self, batch_size: int, table: SpeculationTable) -> tuple[Choice, Choice] | None:
+        """What the table's lengths give there, and what none would; None where nothing was measured
+        yet."""
+        rounds = self._rounds(batch_size)
+        if rounds is None:
+            return None
+        return rounds.choice(self._held(batch_size, table)), rounds.choice(Lengths(0, 0))
+
     def seconds_per_token(self, batch_size: int, table: SpeculationTable) -> float | None:
         """From one token of a sequence to its next, when so many decode with the table's lengths;
         None where nothing was measured yet."""

@@ -115,6 +115,20 @@ class DraftCounts:
             into.merge(counts)
 
 
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """What a replica has to do at one moment, in sequences."""
+
+    running: int = 0
+    waiting: int = 0
+    decoding: int = 0
+    """Of the running ones, those whose prompt is computed: the batch size of the table."""
+    draft_len: int = 0
+    """Length in force at that batch size."""
+    kv_use: float = 0.0
+    """Share of the KV blocks that running sequences hold."""
+
+
 def batch_bucket(batch_size: int) -> int:
     """The power of two that acceptance is counted under: the next one that is not smaller.
 
@@ -140,6 +154,10 @@ class StatsWindow:
 
     table_version: int = 0
     """Version in force at the end of the window."""
+    occupancy: Occupancy = field(default_factory=Occupancy)
+    """At the end of the window."""
+    wall_seconds: float = 0.0
+    """From the end of the window before to this one's, where it has steps."""
     steps: int = 0
     steps_without_draft: int = 0
     rounds: int = 0
@@ -219,6 +237,8 @@ class StatsWindow:
     def merge_totals(self, later: "StatsWindow") -> None:
         """The same without what is counted by shape and by batch size: for sums that are kept."""
         self.table_version = later.table_version
+        self.occupancy = later.occupancy
+        self.wall_seconds += later.wall_seconds
         self.steps += later.steps
         self.steps_without_draft += later.steps_without_draft
         self.rounds += later.rounds

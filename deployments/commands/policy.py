@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from deployments.commands.options import ApiKey
+from deployments.commands.policy_account import print_account
 from deployments.commands.policy_answers import ask, one_kind
 from deployments.commands.policy_show import print_history, print_policy
 from engine.errors import ConfigError
@@ -58,12 +59,22 @@ def history(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
 
 @policy_app.command()
 def explain(
-    batch_size: Annotated[int, typer.Option(min=1, help="Sequences that decode at once.")],
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Sequences that decode at once; the whole table if left out."),
+    ] = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Tell why so many sequences are drafted for as they are, in words and numbers."""
-    typer.echo(ask("GET", url, api_key, path=f"/policy/explain?batch_size={batch_size}")["text"])
+    """Tell which length each batch size has, why, and what it gains over none."""
+    if batch_size is None:
+        print_account(ask("GET", url, api_key, path="/policy/explain", expected="kinds"))
+        return
+    typer.echo(
+        ask("GET", url, api_key, path=f"/policy/explain?batch_size={batch_size}", expected="text")[
+            "text"
+        ]
+    )
 
 
 @policy_app.command()

@@ -18,8 +18,10 @@ def ask(
     *,
     body: dict[str, Any] | None = None,
     path: str = "/policy",
+    expected: str = "table",
 ) -> dict[str, Any]:
-    """The application's answer. Raises ConfigError in one line when there is none, or a refusal."""
+    """The application's answer, which has the field `expected`. Raises ConfigError in one line when
+    there is none, or a refusal."""
     import httpx
 
     headers = bearer(api_key)
@@ -38,7 +40,6 @@ def ask(
         told = answer.json()
     except ValueError:
         told = None
-    expected = "text" if path.startswith("/policy/explain") else "table"
     if answer.status_code == httpx.codes.OK and isinstance(told, dict) and expected in told:
         return told
     raise ConfigError(f"{url} answered {answer.status_code}: {_reason(told, answer.text)}")

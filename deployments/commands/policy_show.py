@@ -22,17 +22,14 @@ def print_policy(described: dict[str, Any]) -> None:
             console.print(f"Replicas on {name}:", markup=False)
         console.print(
             f"Policy [bold]{table['mode']}[/bold], version {table['version']}, "
-            f"{_source(table['source'])}, {_age(table['set_at_unix_s'])}"
+            f"{source_in_words(table['source'])}, {_age(table['set_at_unix_s'])}"
         )
         if history := kind.get("history"):
             console.print(f"Last change: {history[-1]['why']}", markup=False)
         console.print(_rungs(table["rungs"]))
     console.print(_replicas(described["replicas"]))
-    actor = described.get("policy_actor", {})
-    if not actor.get("reachable", True):
-        heard = actor.get("heard_s_ago")
-        since = "never heard from" if heard is None else f"last heard from {heard:.0f} s ago"
-        console.print(f"The policy actor is being restarted ({since}); replicas keep their table.")
+    if lost := actor_lost(described):
+        console.print(lost)
 
 
 def print_history(described: dict[str, Any]) -> None:
@@ -58,6 +55,16 @@ def print_history(described: dict[str, Any]) -> None:
                 _plain(entry["why"]),
             )
         console.print(table)
+
+
+def actor_lost(described: dict[str, Any]) -> str:
+    """A line where it was not the policy actor that described; else nothing."""
+    actor = described.get("policy_actor", {})
+    if actor.get("reachable", True):
+        return ""
+    heard = actor.get("heard_s_ago")
+    since = "never heard from" if heard is None else f"last heard from {heard:.0f} s ago"
+    return f"The policy actor is being restarted ({since}); replicas keep their table."
 
 
 def lengths_in_words(rungs: Sequence[Sequence[int]]) -> str:
@@ -119,7 +126,8 @@ def _replicas(replicas: list[dict[str, Any]]) -> "Table":
     return table
 
 
-def _source(source: str) -> str:
+def source_in_words(source: str) -> str:
+    """Where a table comes from."""
     words = {"config": "from the configuration", "hand": "set by hand", "measured": "measured"}
     return words.get(source, source)
 

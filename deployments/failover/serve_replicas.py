@@ -70,6 +70,9 @@ class ServeReplicas:
     async def explain(self, batch_size: int) -> dict[str, Any]:
         return dict(await self._ask("explain_policy", batch_size))
 
+    async def explain_table(self) -> dict[str, Any]:
+        return dict(await self._ask("explain_table"))
+
     async def configure(self, setting: object) -> None:
         """Put a configured policy in force. Raises PolicyActorLost or EngineDead."""
         await self._ask("configure_policy", setting)

@@ -22,7 +22,7 @@ class Reading:
     detokenizer: Detokenizer
     stop: StopRule
     keeps_tokens: bool
-    """Whether the tokens themselves are told, with their log-probabilities."""
+    """Whether the tokens themselves are told, with log-probabilities or where they come from."""
     is_prompt_only: bool
     """Whether the answer, one token that the engine had to make, is dropped."""
     make_parser: Callable[[int], ToolCallParser] | None

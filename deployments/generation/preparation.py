@@ -90,6 +90,7 @@ class JobMaker:
                 LogprobsWriter(detokenizer),
                 num_top=parsed.num_top_logprobs,
                 num_prompt_top=parsed.prompt_logprobs,
+                marks_drafts=parsed.marks_drafts,
             )
 
         return await self._chat(parsed, origin, reply)
@@ -218,7 +219,7 @@ def _reading(
     return Reading(
         detokenizer,
         StopRule(parsed.stop, sampling.min_tokens, bool(parsed.include_stop_str_in_output)),
-        keeps_tokens=sampling.logprobs is not None,
+        keeps_tokens=sampling.logprobs is not None or parsed.marks_drafts,
         is_prompt_only=is_prompt_only,
         make_parser=make_parser,
     )

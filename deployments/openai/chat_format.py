@@ -12,6 +12,7 @@ from deployments.openai.replies import (
     ChatCompletionChunk,
     ChatDelta,
     ChatLogprobs,
+    DraftMark,
     FunctionCall,
     FunctionCallDelta,
     JsonObject,
@@ -39,15 +40,18 @@ class ChatFormat:
         *,
         num_top: int | None,
         num_prompt_top: int | None,
+        marks_drafts: bool = False,
     ) -> None:
         """`num_top`: alternatives to list for each token, None: no log-probabilities;
-        `num_prompt_top`: the same for vLLM's `prompt_logprobs`."""
+        `num_prompt_top`: the same for vLLM's `prompt_logprobs`; `marks_drafts`: whether tokens that
+        were kept from a draft are told."""
         self._id = f"chatcmpl-{request_id}"
         self._created = created_unix_s
         self._model = model
         self._writer = writer
         self._num_top = num_top
         self._num_prompt_top = num_prompt_top
+        self._marks_drafts = marks_drafts
 
     def opening(self, index: int, prompt: Sequence[TokenLogprobs]) -> list[JsonObject]:
         choice = ChatChunkChoice(index=index, delta=ChatDelta(role="assistant", content=""))
@@ -61,6 +65,7 @@ class ChatFormat:
         choices = [ChatChunkChoice(index=delta.index, delta=part) for part in parts]
         if choices:
             choices[0].logprobs = self._logprobs(delta) if delta.tokens else None
+            choices[0].draft_marks = self._marks(delta) if delta.tokens else None
         if delta.finish_reason is not None:
             choices.append(
                 ChatChunkChoice(
@@ -83,6 +88,7 @@ class ChatFormat:
                 index=delta.index,
                 message=_message(delta),
                 logprobs=self._logprobs(delta),
+                draft_marks=self._marks(delta),
                 finish_reason=_given(delta.finish_reason),
             )
             for delta in choices
@@ -101,6 +107,14 @@ class ChatFormat:
         if self._num_top is None:
             return None
         return self._writer.chat(delta.tokens, self._num_top)
+
+    def _marks(self, delta: ChoiceDelta) -> list[DraftMark] | None:
+        if not self._marks_drafts:
+            return None
+        return [
+            DraftMark(offset=token.offset, drafted=token.is_drafted, rejected=token.num_rejected)
+            for token in delta.tokens
+        ]
 
     def _prompt(self, prompt: Sequence[TokenLogprobs]) -> PromptLogprobs | None:
         if self._num_prompt_top is None:

@@ -79,6 +79,11 @@ class GenerationRequest(StrictModel):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
+    def marks_drafts(self) -> bool:
+        """Whether the answer tells which of its tokens were kept from a draft."""
+        return False
+
+    @property
     def num_top_logprobs(self) -> int | None:
         """Alternatives to list for each new token; None: no log-probabilities at all."""
         raise NotImplementedError

@@ -29,12 +29,10 @@ class LogprobsWriter:
         return ChatLogprobs(
             content=[
                 TokenLogprob(
-                    **self._entry(token.logprobs.token_id, token.logprobs.logprob),
-                    top_logprobs=[
-                        TopLogprob(**self._entry(*pair)) for pair in token.logprobs.top[:num_top]
-                    ],
+                    **self._entry(entry.token_id, entry.logprob),
+                    top_logprobs=[TopLogprob(**self._entry(*pair)) for pair in entry.top[:num_top]],
                 )
-                for token in tokens
+                for entry in map(_told, tokens)
             ]
         )
 
@@ -42,10 +40,11 @@ class LogprobsWriter:
         self, tokens: Sequence[ShownToken], num_top: int, base: int
     ) -> CompletionLogprobs:
         """`base`: characters that come before the answer."""
+        entries = [_told(token) for token in tokens]
         return CompletionLogprobs(
-            tokens=[self._text(token.logprobs.token_id) for token in tokens],
-            token_logprobs=[_finite(token.logprobs.logprob) for token in tokens],
-            top_logprobs=[self._top(token.logprobs, num_top) for token in tokens],
+            tokens=[self._text(entry.token_id) for entry in entries],
+            token_logprobs=[_finite(entry.logprob) for entry in entries],
+            top_logprobs=[self._top(entry, num_top) for entry in entries],
             text_offset=[base + token.offset for token in tokens],
         )
 
@@ -100,6 +99,11 @@ class LogprobsWriter:
 
     def _text(self, token_id: int) -> str:
         return token_text(self._detokenizer, token_id)
+
+
+def _told(token: ShownToken) -> TokenLogprobs:
+    assert token.logprobs is not None, "log-probabilities are written where they were asked for"
+    return token.logprobs
 
 
 def _finite(logprob: float) -> float:

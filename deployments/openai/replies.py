@@ -117,6 +117,20 @@ class ChatLogprobs(BaseModel):
     refusal: None = None
 
 
+class DraftMark(BaseModel):
+    """Where a token of the text comes from."""
+
+    offset: int
+    """Characters before it in the whole text."""
+    drafted: bool
+    """Whether it was kept from a draft; else the target's own."""
+    rejected: int
+    """Draft tokens that the target rejected at this place."""
+
+
+AbsentDraftMarks = Annotated[list[DraftMark] | None, Field(exclude_if=_is_none)]
+
+
 class FunctionCall(BaseModel):
     name: str
     arguments: str
@@ -140,6 +154,7 @@ class ChatChoice(BaseModel):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None = None
+    draft_marks: AbsentDraftMarks = None
     finish_reason: OpenAIFinishReason
 
 
@@ -178,6 +193,7 @@ class ChatChunkChoice(BaseModel):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
+    draft_marks: AbsentDraftMarks = None
     finish_reason: OpenAIFinishReason | None = None
 
 

@@ -94,6 +94,9 @@ class ChatRequest(GenerationRequest, ToolRequestFields):
     max_completion_tokens: int | None = Field(default=None, description="max_tokens, newer name.")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, description=f"0 to {MAX_LOGPROBS}.")
+    include_draft_marks: bool | None = Field(
+        default=None, description="Tells which tokens of the text were kept from a draft."
+    )
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
@@ -113,6 +116,10 @@ class ChatRequest(GenerationRequest, ToolRequestFields):
     @property
     def num_top_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
+
+    @property
+    def marks_drafts(self) -> bool:
+        return bool(self.include_draft_marks)
 
     @property
     def tool_offer(self) -> ToolOffer | None:
@@ -151,6 +158,11 @@ class ChatRequest(GenerationRequest, ToolRequestFields):
             raise RequestError(
                 "max_completion_tokens",
                 f"max_completion_tokens must be at least 1, got {show(self.max_completion_tokens)}",
+            )
+        if self.marks_drafts and self.tool_offer is not None:
+            raise RequestError(
+                "include_draft_marks",
+                "include_draft_marks can't be used with tools, whose calls are no text; got true",
             )
         require_range("top_logprobs", self.top_logprobs, 0, MAX_LOGPROBS)
         if self.top_logprobs and not self.logprobs:

@@ -21,7 +21,12 @@ class ShownToken:
 
     offset: int
     """Characters before it; for a later part of a character, those before that one."""
-    logprobs: TokenLogprobs
+    is_drafted: bool
+    """Whether it was a draft's, which the target kept; else the target's own."""
+    num_rejected: int
+    """Draft tokens that the target rejected here, this token's draft and what followed it."""
+    logprobs: TokenLogprobs | None = None
+    """If they were asked for."""
 
 
 class TextAssembler:
@@ -35,7 +40,7 @@ class TextAssembler:
         keeps_tokens: bool = False,
         is_complete: Callable[[str], bool] | None = None,
     ) -> None:
-        """`keeps_tokens`: the deltas carry log-probabilities, which `take_tokens` gives.
+        """`keeps_tokens`: `take_tokens` gives them, with the log-probabilities that deltas carry.
 
         `is_complete` is told all text that becomes certain, and says whether the answer ends there.
         """
@@ -68,11 +73,9 @@ class TextAssembler:
             return
         num_text_tokens = len(delta.token_ids) - delta.ends_with_stop_token
         num_taken = 0
-        for num_taken, token_id in enumerate(delta.token_ids, start=1):
+        for num_taken in range(1, len(delta.token_ids) + 1):
             if num_taken <= num_text_tokens:
-                self._push_token(
-                    token_id, delta.logprobs[num_taken - 1] if self._keeps_tokens else None
-                )
+                self._push_token(delta, num_taken - 1)
             if self._is_cut:
                 break
         self.num_tokens += num_taken
@@ -104,15 +107,24 @@ class TextAssembler:
             taken.append(self._untaken_tokens.popleft())
         return taken
 
-    def _push_token(self, token_id: int, logprobs: TokenLogprobs | None) -> None:
+    def _push_token(self, delta: TokenDelta, index: int) -> None:
+        token_id = delta.token_ids[index]
         if self._num_pushed == self._min_tokens:
             self._matcher.unbar()
         self._num_pushed += 1
         self._read(self._stream.settle(token_id))
         if self._is_cut:
             return
-        if logprobs is not None:
-            self._untaken_tokens.append(ShownToken(self._matcher.num_read, logprobs))
+        if self._keeps_tokens:
+            is_last = index == len(delta.token_ids) - 1
+            self._untaken_tokens.append(
+                ShownToken(
+                    self._matcher.num_read,
+                    is_drafted=index < delta.num_accepted,
+                    num_rejected=delta.num_drafted - delta.num_accepted if is_last else 0,
+                    logprobs=delta.logprobs[index] if delta.logprobs else None,
+                )
+            )
         self._read(self._stream.push(token_id))
         if self._is_cut or (self._matcher.is_idle and not self._keeps_tokens):
             return

@@ -12,7 +12,7 @@ from cluster.policy_channel import ChannelTimings, PolicyChannel, PolicyClient
 from policy.actor import PolicyPublisher
 from policy.board import Introduction, Publication, initial_publication
 from policy.choice import parse_choice
-from policy.stats import StatsWindow
+from policy.stats import Occupancy, StatsWindow
 from policy.table import UNBOUNDED_BATCH_SIZE, SpeculationTable
 from tests.policy.grids import grid, window
 
@@ -32,6 +32,7 @@ class MortalActor:
     def __init__(self, configured: str = "off") -> None:
         self.actor = PolicyPublisher(configured, max_draft_len=8)
         self.calls: list[str] = []
+        self.windows: list[StatsWindow] = []
         self.introductions: list[Introduction] = []
         self._death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.subscribed = asyncio.Event()
@@ -61,6 +62,7 @@ class MortalActor:
 
     async def observe(self, replica_id: str, window: StatsWindow) -> dict[str, Any] | None:
         self._check_alive()
+        self.windows.append(window)
         return await self.actor.observe(replica_id, window)
 
     async def note_stage(self, replica_id: str, stage: str) -> None:
@@ -81,6 +83,8 @@ class Replica:
     window: StatsWindow = field(default_factory=StatsWindow)
     num_lookups: int = 0
     num_refusals: int = 0
+    num_drained: int = 0
+    occupancy: Occupancy = field(default_factory=Occupancy)
     replica_id: str = "r"
     introduction: Introduction | None = None
     kept: list[dict[str, Any]] = field(default_factory=list)
@@ -112,6 +116,8 @@ class Replica:
     def _drain(self) -> StatsWindow:
         window, self.window = self.window, StatsWindow()
         window.table_version = self.version
+        window.occupancy = self.occupancy
+        self.num_drained += 1
         return window
 
     @property
@@ -175,6 +181,29 @@ def test_counts_arrive_once() -> None:
             replica.step()
             await told(actor, "steps", steps)
         await told(actor, "accepted_tokens", 5)
+        await replica.channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_comes_to_rest_says_so_once_and_is_silent() -> None:
+    """Else what it did last would be told of it for as long as it rests."""
+
+    async def scenario() -> None:
+        actor = MortalActor()
+        replica = Replica(actor)
+        replica.channel.start()
+        replica.occupancy = Occupancy(running=1, decoding=1)
+        replica.step()
+        await told(actor, "steps", 1)
+        await told(actor, "tokens_per_s", 0.0)
+        await told(actor, "running", 1)
+        replica.occupancy = Occupancy(waiting=2)
+        await told(actor, "waiting", 2)
+        reports, looks = len(actor.windows), replica.num_drained
+        await until(lambda: replica.num_drained > looks + 5)
+        assert len(actor.windows) == reports
+        assert [window.steps for window in actor.windows if window.wall_seconds] == [1]
         await replica.channel.close()
 
     asyncio.run(scenario())

@@ -54,6 +54,11 @@ class FakePolicy:
             raise PolicyLost("the policy actor does not answer")
         return {"text": f"at batch {batch_size}"}
 
+    async def explain_table(self) -> dict[str, Any]:
+        if self.is_lost:
+            raise PolicyLost("the policy actor does not answer")
+        return {"kinds": []}
+
     def heard_s_ago(self) -> float | None:
         return 0.5
 

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from deployments.commands.policy import _in_force_everywhere, policy_app, read_policy
 from engine.errors import ConfigError
-from policy.board import PolicyBoard
+from policy.board import Introduction, PolicyBoard
 from policy.choice import parse_choice
 from policy.stats import StatsWindow
+from tests.policy.grids import grid
 
 
 class StubServer(ThreadingHTTPServer):
@@ -36,6 +37,9 @@ class StubHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
+        if self.path == "/policy/explain":
+            self._send(200, json.dumps({"kinds": [self.server.board.explain_table()]}).encode())
+            return
         if self.path.startswith("/policy/explain"):
             self._send(200, json.dumps({"text": "at batch 8 length 2: [1.31]"}).encode())
             return
@@ -160,6 +164,25 @@ def test_explain_asks_for_the_batch_size_and_prints_the_words(server: StubServer
     assert told == "at batch 8 length 2: [1.31]\n"
     assert server.asked == ["/policy/explain?batch_size=8"]
     assert CliRunner().invoke(policy_app, ["explain", "--batch-size", "0"]).exit_code == 2
+
+
+def test_explain_tells_of_each_rung_what_it_gains_and_why(server: StubServer) -> None:
+    introduction = Introduction("k", "a machine", 16, 4, calibration=grid())
+    server.board.introduce("h3k9x2ab", introduction)
+    told = run("explain", "--url", server.url)
+    assert "Policy table, version 1, from the configuration" in told
+    rows = {line[:14].strip(): line.split() for line in told.splitlines()}
+    assert rows["2 to 8"][3] == "2"
+    assert rows["2 to 8"][-1].endswith("%")
+    assert rows["9 or more"][3] == "0"
+    assert not rows["9 or more"][-1].endswith("%"), "no drafts gain nothing"
+    assert "2 to 8: at batch 8 length 2: " in told
+
+
+def test_explain_without_measured_cost_says_so(server: StubServer) -> None:
+    told = run("explain", "--url", server.url)
+    assert "2 to 8: no cost was measured yet" in told
+    assert "%" not in told
 
 
 def test_export_writes_what_the_other_engine_reads(server: StubServer, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from engine.core import Engine
 from engine.errors import EngineDead, EngineFull, RequestError
 from engine.loop import EngineLoop
 from engine.request import Request, TokenDelta
+from policy.stats import Occupancy
 from policy.table import SpeculationTable, fixed_rungs
 from tests.engine.conftest import NEW_TOKENS, PROMPTS
 from tests.engine.harness import greedy, tiny_engine
@@ -250,3 +251,15 @@ async def test_a_table_change_reaches_an_idle_engine(loop: EngineLoop) -> None:
     assert loop.status().table_version == 4
     assert loop.drain_stats().table_version == 4
     assert loop.drain_stats().table_version == 4
+
+
+async def test_counts_come_with_what_the_engine_has_to_do(loop: EngineLoop) -> None:
+    async with aclosing(loop.generate(greedy("a", [1, 2, 3], 40))) as deltas:
+        await anext(deltas)
+        at_work = loop.drain_stats().occupancy
+        assert (at_work.running, at_work.decoding, at_work.waiting) == (1, 1, 0)
+        assert 0 < at_work.kv_use < 1
+        async for _ in deltas:
+            pass
+    await collect(loop.generate(greedy("b", [1], 1)))  # what ended has been cleared away
+    assert loop.drain_stats().occupancy == Occupancy()

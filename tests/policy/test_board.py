@@ -3,12 +3,13 @@ import pytest
 from policy.board import (
     FORGET_REPLICA_AFTER_S,
     HISTORY_LEN,
+    STALE_AFTER_S,
     PolicyBoard,
     Publication,
     initial_publication,
 )
 from policy.choice import parse_choice
-from policy.stats import StatsWindow
+from policy.stats import Occupancy, StatsWindow
 
 
 class Clock:
@@ -159,6 +160,24 @@ def test_counts_are_merged_per_replica_with_the_version_in_force() -> None:
     assert (first["drafted_tokens"], first["accepted_tokens"], first["steps"]) == (6, 3, 2)
     assert first["accepted_by_position"] == [2, 1]
     assert (second["replica_id"], second["version_in_force"]) == ("b", 2)
+
+
+def test_what_a_replica_does_is_what_it_said_last() -> None:
+    clock = Clock()
+    board = a_board(clock=clock)
+    busy = Occupancy(running=5, waiting=2, decoding=4, draft_len=3, kv_use=0.5)
+    board.observe("a", StatsWindow(1, busy, wall_seconds=2.0, steps=9, emitted_tokens=90))
+    board.observe("a", StatsWindow(1, busy, wall_seconds=2.0, steps=9, emitted_tokens=50))
+    (told,) = board.describe()["replicas"]
+    assert told["tokens_per_s"] == 25.0, "of the last window alone"
+    assert [told[name] for name in ("running", "waiting", "decoding")] == [5, 2, 4]
+    assert (told["draft_len"], told["kv_use"]) == (3, 0.5)
+    clock.now_s += STALE_AFTER_S
+    board.note_stage("a", "ready")
+    assert board.describe()["replicas"][0]["tokens_per_s"] == 0.0, "it reports no more"
+    board.observe("a", StatsWindow(1, Occupancy()))
+    (told,) = board.describe()["replicas"]
+    assert (told["tokens_per_s"], told["running"], told["emitted_tokens"]) == (0.0, 0, 140)
 
 
 def test_a_replica_that_is_silent_for_long_is_forgotten() -> None:

@@ -96,6 +96,10 @@ def test_two_kinds_never_mix() -> None:
     assert table(several, "a").table == fast
     text = several.explain(1)["text"].splitlines()
     assert [line.split(":")[0] for line in text] == ["the fast kind", "the slow kind"]
+    explained = several.explain_table()["kinds"]
+    assert [one["kind"] for one in explained] == ["the fast kind", "the slow kind"]
+    assert [one["version"] for one in explained] == [fast.version, slow.version]
+    assert explained[0]["by_batch_size"] != explained[1]["by_batch_size"]
     kinds = several.describe()["kinds"]
     assert [one["kind"] for one in kinds] == ["the fast kind", "the slow kind"]
     assert [one["table"]["version"] for one in kinds] == [fast.version, slow.version]

@@ -111,6 +111,29 @@ def test_a_policy_set_under_load_comes_into_force_and_loses_no_request(app: Runn
         client.result()
 
 
+def test_what_replicas_do_is_told_while_they_do_it(app: RunningApp) -> None:
+    """All that the console and `paceline status` show, through Serve's proxy."""
+    app.set_policy("adaptive")
+    with load(app) as clients:
+
+        def is_at_work() -> bool:
+            (replica,) = app.get("/policy")["replicas"]
+            return bool(replica["decoding"] and replica["kv_use"] and replica["tokens_per_s"])
+
+        eventually(is_at_work, "a replica reports its load")
+        page = httpx.get(f"{app.url}/console")
+        assert page.status_code == 200
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+    for client in clients:
+        client.result()
+    eventually(
+        lambda: app.get("/policy")["replicas"][0]["tokens_per_s"] == 0, "and then that it rests"
+    )
+    (kind,) = app.get("/policy/explain")["kinds"]
+    assert kind["version"] == app.get("/policy")["table"]["version"]
+    assert all(gain["speedup"] > 0 for gain in kind["by_batch_size"])
+
+
 def test_a_bad_policy_is_refused(app: RunningApp) -> None:
     policies: tuple[object, ...] = ("on", {"fixed": 9}, {"table": {}}, None)
     for bad in policies:

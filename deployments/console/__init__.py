@@ -1,0 +1,1 @@
+"""The live page: what the application does, in a browser."""
