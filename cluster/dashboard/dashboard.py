@@ -238,7 +238,6 @@ def _label_variables() -> Iterator[dict[str, Any]]:
             "name": label,
             "label": label.capitalize(),
             "datasource": _SOURCE,
-            "definition": query,
             "query": {"query": query, "refId": f"variable-{label}"},
             "refresh": 2,  # with the time range: replicas come and go
             "sort": 1,
