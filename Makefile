@@ -5,11 +5,12 @@ SCENARIOS ?= 10000
 JOBS ?= 2
 VENV := .venv
 STAMP := $(VENV)/.installed
+PROMETHEUS := $(VENV)/prometheus/usr/bin/prometheus
 PACKAGES := policy engine cluster deployments
 CHECKED := $(PACKAGES) benchmarks tests
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve chat test fuzz check bench clean moved
+.PHONY: help setup serve chat observe test fuzz check bench clean moved
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,7 +24,13 @@ serve: $(STAMP)  ## Serve the embedded model on PORT (8000)
 chat: $(STAMP)  ## Talk to the server that `make serve` started, in the terminal
 	$(VENV)/bin/paceline chat --url http://127.0.0.1:$(PORT)
 
+observe: $(STAMP)  ## Watch the server that `make serve` started: Prometheus on port 9090
+	@command -v prometheus >/dev/null || $(MAKE) --no-print-directory $(PROMETHEUS)
+	$(VENV)/bin/paceline observe --url http://127.0.0.1:$(PORT)
+
 test: $(STAMP)  ## Run every test, in JOBS (2) processes
+	@command -v promtool >/dev/null || $(MAKE) --no-print-directory $(PROMETHEUS) || \
+	    echo "No Prometheus here: its tests are skipped."
 # Two processes with two threads each on two cores would wait for each other at every barrier.
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
@@ -43,6 +50,15 @@ bench: $(STAMP)  ## Measure tokens/s by batch size and draft length
 clean:  ## Remove .venv and everything that was built (not the cached models)
 	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Debian's, into a folder of ours: no root, and nothing else of the machine changes.
+$(PROMETHEUS):
+	@command -v apt-get >/dev/null && command -v dpkg >/dev/null || { \
+	    echo "paceline: needs Prometheus on the path, or apt-get and dpkg to get it" >&2; exit 1; }
+	rm -rf $(VENV)/.prometheus && mkdir -p $(VENV)/.prometheus
+	cd $(VENV)/.prometheus && apt-get -q download prometheus && \
+	    dpkg -x prometheus_*.deb . && rm prometheus_*.deb
+	rm -rf $(VENV)/prometheus && mv $(VENV)/.prometheus $(VENV)/prometheus
 
 # The stamp is written last and names the folder it was made for: a virtual environment that was
 # moved, or whose install was cut short, is made anew.

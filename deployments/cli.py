@@ -11,6 +11,7 @@ from deployments.commands.chat import chat
 from deployments.commands.dashboards import dashboards_app
 from deployments.commands.distill import distill
 from deployments.commands.draft import draft_app
+from deployments.commands.observe import observe
 from deployments.commands.policy import policy_app
 from deployments.commands.serve import serve
 from deployments.models.commands import models_app
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(chat)
+app.command()(observe)
 app.command()(distill)
 app.command()(calibrate)
 app.add_typer(models_app, name="models")

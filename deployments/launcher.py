@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
@@ -10,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.placement import require_room
-from deployments.config import AppConfig, ServerSection
+from deployments.config import AppConfig
 from deployments.reach import http_answers, require_ray
 from engine.errors import ConfigError, PacelineError
-from policy.quoting import shown
 
 if TYPE_CHECKING:
     from ray.serve.schema import ApplicationStatusOverview
@@ -34,6 +32,8 @@ _ENVIRONMENT: Final = {
     # What autoscaling decides by; Serve's own period is ten seconds.
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
+    # How old a metric may be; Ray's own period is ten seconds.
+    "RAY_metrics_report_interval_ms": "5000",
 }
 _SPIN_COUNT: Final = "GOMP_SPINCOUNT"
 _WAIT_POLICY: Final = "OMP_WAIT_POLICY"
@@ -52,29 +52,6 @@ class LaunchState:
     ready: bool = False
 
 
-def require_free_port(server: ServerSection) -> None:
-    """Raise ConfigError unless the port can be listened on."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            server.host, server.port, type=socket.SOCK_STREAM
-        )[0]
-    except (OSError, ValueError) as error:  # ValueError: what can't be a name at all
-        reason = error.strerror if isinstance(error, OSError) else "not a valid name"
-        raise ConfigError(
-            f"server.host must be an address of this machine, got {shown(server.host)}: {reason}"
-        ) from None
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise ConfigError(
-                f"server.port: can't listen on {server.host}, port {server.port} ({reason}); "
-                "choose another one with --port"
-            ) from None
-
-
 def set_environment(environment: MutableMapping[str, str]) -> None:
     """What Ray and the replicas that it starts are to inherit, where the user set nothing."""
     for name, value in _ENVIRONMENT.items():
@@ -86,9 +63,11 @@ def set_environment(environment: MutableMapping[str, str]) -> None:
 class Launcher:
     """One application, from nothing to ready and back. `address` joins a Ray cluster instead."""
 
-    def __init__(self, config: AppConfig, address: str | None) -> None:
+    def __init__(self, config: AppConfig, address: str | None, metrics_port: int = 0) -> None:
+        """`metrics_port`: where a Ray of our own exports metrics; 0: any."""
         self._config = config
         self._address = address
+        self._metrics_port = metrics_port
         self._ray_started = False
         self._deployed = False
 
@@ -96,6 +75,11 @@ class Launcher:
     def address(self) -> str | None:
         """Of the cluster that was joined; None for a Ray of our own."""
         return self._address
+
+    @property
+    def has_any_metrics_port(self) -> bool:
+        """Whether a Ray of our own chose the port of the metrics."""
+        return self._address is None and not self._metrics_port
 
     def start_ray(self) -> None:
         """Start a Ray of our own (seconds), or connect to a cluster. Raises ConfigError."""
@@ -109,6 +93,7 @@ class Launcher:
             options = {
                 "address": "local",
                 "include_dashboard": False,
+                "_metrics_export_port": self._metrics_port,
                 "object_store_memory": OBJECT_STORE_BYTES,
             }
         try:
@@ -124,6 +109,14 @@ class Launcher:
             resources = [node["Resources"] for node in nodes if node["Alive"]]
             replicas = self._config.most_replicas
             require_room(self._config.rank_placement, resources, replicas)
+
+    def metric_addresses(self) -> list[str]:
+        """host:port of each machine's metrics; none where Ray can't be asked."""
+        from cluster.metrics.targets import metric_addresses
+
+        with suppress(Exception):
+            return metric_addresses()
+        return []
 
     def start_serve(self) -> None:
         """Start Serve's controller and HTTP proxy."""

@@ -29,6 +29,12 @@ def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
         file.write(json.dumps(content, indent=indent).encode() + b"\n")
 
 
+def write_text(path: Path, content: str) -> None:
+    """Raises OSError when the disk is full."""
+    with replacing(path) as file:
+        file.write(content.encode())
+
+
 def sync(path: Path) -> None:
     """Bring a file, or a folder's list of names, to the disk: renames then survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)

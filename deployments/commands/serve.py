@@ -40,6 +40,12 @@ def serve(
         str | None,
         typer.Option(envvar="RAY_ADDRESS", help="A running Ray cluster to deploy to."),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Port for Prometheus [default: 8080, or any if it is taken]."
+        ),
+    ] = None,
 ) -> None:
     """Serve a model over an OpenAI-compatible API. Ctrl-C stops it.
 
@@ -47,7 +53,8 @@ def serve(
     """
     from deployments.api_keys import KEYS_VARIABLE
     from deployments.config import AppConfig, load_config
-    from deployments.launcher import Launcher, require_free_port
+    from deployments.launcher import Launcher
+    from deployments.ports import free_metrics_port, require_free_port
 
     if address == "local":  # Ray's word for a cluster of one's own
         address = None
@@ -57,6 +64,11 @@ def serve(
     config = config.model_copy(update={"server": server})
     if address is None:
         require_free_port(server)
+        metrics_port = free_metrics_port(metrics_port)
+    elif metrics_port is not None:
+        raise ConfigError(
+            f"--metrics-port: the cluster of --address exports its own metrics, got {metrics_port}"
+        )
     elif KEYS_VARIABLE in os.environ:
         # Replicas don't inherit it from here: they would serve everybody.
         raise ConfigError(
@@ -65,7 +77,7 @@ def serve(
             "here"
         )
     config = config.with_models_found()
-    raise typer.Exit(_run(config, Launcher(config, address)))
+    raise typer.Exit(_run(config, Launcher(config, address, metrics_port or 0)))
 
 
 def _run(config: "AppConfig", launcher: "Launcher") -> int:
@@ -89,6 +101,8 @@ def _run(config: "AppConfig", launcher: "Launcher") -> int:
                 ready = _start(launcher, signals, progress)
             if ready:
                 progress.say(_ready_lines(config, progress.elapsed_s, launcher.address))
+                metrics = launcher.metric_addresses()
+                progress.say(metrics_line(metrics, launcher.has_any_metrics_port))
                 _watch(launcher, signals, progress)
                 _drain(config, launcher, signals)
             return 0 if ready else INTERRUPTED
@@ -162,6 +176,17 @@ def _ready_lines(config: "AppConfig", elapsed_s: float, address: str | None) -> 
         f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' "
         f"-d {shlex.quote(json.dumps(body))}"
     )
+
+
+def metrics_line(addresses: list[str], usual_is_taken: bool) -> str:
+    """Where Prometheus finds the metrics of each machine."""
+    from deployments.ports import METRICS_PORT
+
+    if not addresses:
+        return "Metrics: Ray exports none here."
+    told = ", ".join(f"http://{host}/metrics" for host in addresses)
+    reason = f" (port {METRICS_PORT} is taken)" if usual_is_taken else ""
+    return f"Metrics: {told}{reason}. For Prometheus: paceline observe."
 
 
 def choice_in_words(choice: "PolicyChoice") -> str:

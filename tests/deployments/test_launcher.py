@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from deployments.config import ServerSection, parse_config
-from deployments.launcher import Launcher, last_line, require_free_port, set_environment
+from deployments.launcher import Launcher, last_line, set_environment
+from deployments.ports import require_free_port
 from engine.errors import ConfigError
 
 
