@@ -14,6 +14,7 @@ from typing import Any, Final
 from cluster.dashboard.alerts import RULE_UID_PREFIX, alert_rule_bodies
 from cluster.dashboard.dashboard import TITLE, UID, dashboard
 from cluster.dashboard.grafana import Grafana
+from cluster.metrics.prometheus import SCRAPE_INTERVAL
 from engine.errors import ConfigError
 from policy.quoting import shown
 
@@ -139,7 +140,7 @@ def _datasource(names: Names, found: Found) -> tuple[str, Step]:
         "type": "prometheus",
         "access": "proxy",
         "url": names.prometheus_url,
-        "jsonData": {"httpMethod": "POST"},
+        "jsonData": {"httpMethod": "POST", "timeInterval": SCRAPE_INTERVAL},
     }
     act = partial(Grafana.create_datasource, body=body)
     return uid, Step(Outcome.CREATED, f"{what} at {names.prometheus_url}", act)

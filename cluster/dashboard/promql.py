@@ -83,7 +83,7 @@ def or_zero(expression: Expression, there: Expression | None = None) -> Expressi
     """The same, and 0 where `there` is something (by default: a replica) but what is counted has
     never happened: Ray exports a counter from its first increment on."""
     known = now(defined.KV_BLOCKS) if there is None else there
-    text = f"{expression.text} or 0 * {known.text}"
+    text = f"{expression.text} or 0 * {_bracketed(known, '+', '/', 'or')}"
     return Expression(text, expression.unit, expression.metrics)
 
 

@@ -59,8 +59,12 @@ def _mistyped(value: Any, hint: Any, path: str) -> list[str]:
     if hint in (Any, object):  # a panel's options: the class that read them knows
         return _mistyped_object(value, type(value), path) if hasattr(value, "to_json") else []
     if hint is typing.Union or origin in (typing.Union, types.UnionType):
-        options = [_mistyped(value, option, path) for option in arguments]
-        return min(options, key=len)
+        if value is None and type(None) in arguments:
+            return []
+        options = [option for option in arguments if option is not type(None)]
+        if type(value) in options:
+            options = [type(value)]
+        return min((_mistyped(value, option, path) for option in options), key=len)
     if origin is typing.Literal:
         return [] if value in arguments else [f"{path}: {value!r} is none of {arguments}"]
     if origin is list:
@@ -78,7 +82,7 @@ def _mistyped(value: Any, hint: Any, path: str) -> list[str]:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         allowed = [member.value for member in hint]
         return [] if value in allowed else [f"{path}: {value!r} is none of {allowed}"]
-    if isinstance(hint, type) and hasattr(hint, "from_json"):
+    if isinstance(hint, type) and hasattr(hint, "to_json"):
         return _mistyped_object(value, hint, path)
     if hint is float:
         hint = (int, float)
