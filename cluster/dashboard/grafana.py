@@ -20,6 +20,7 @@ from policy.quoting import shown
 
 TIMEOUT_S: Final = 10.0
 _PAGE: Final = 1000
+_MAX_PAGES: Final = 100
 _REASON_CHARACTERS: Final = 300
 _RULES: Final = "/v1/provisioning/alert-rules"
 
@@ -47,12 +48,13 @@ class Grafana:
     def folders(self) -> list[dict[str, Any]]:
         """All folders at the top level: uid and title."""
         found: list[dict[str, Any]] = []
-        while True:
-            path = f"/folders?limit={_PAGE}&page={len(found) // _PAGE + 1}"
-            page = self._rows("list folders", self._face.api.GET, path)
-            found += page
-            if len(page) < _PAGE:
-                return found
+        for page in range(1, _MAX_PAGES + 1):
+            path = f"/folders?limit={_PAGE}&page={page}"
+            rows = self._rows("list folders", self._face.api.GET, path)
+            found += rows
+            if len(rows) < _PAGE:
+                break
+        return found
 
     def create_folder(self, uid: str, title: str) -> None:
         self._ask("create the folder", self._face.folder.create_folder, title, uid)

@@ -79,12 +79,13 @@ class Kept:
         self.violations: list[str] = []
 
     def state(self) -> str:
-        """Everything, to be compared; without the numbers that count writes."""
+        """Everything, to be compared; without the numbers that count."""
         dashboards = {
-            uid: [kept["folderUid"], {k: v for k, v in kept["dashboard"].items() if k != "version"}]
-            for uid, kept in self.dashboards.items()
+            uid: [there["folderUid"], _without(there["dashboard"], "id", "version")]
+            for uid, there in self.dashboards.items()
         }
-        kept = [self.folders, self.datasources, dashboards, self.rules]
+        rules = {uid: _without(rule, "id") for uid, rule in self.rules.items()}
+        kept = [self.folders, self.datasources, dashboards, rules]
         return json.dumps(kept, sort_keys=True)
 
     def violated(self, what: str) -> Answer:
@@ -95,6 +96,10 @@ class Kept:
         """A refusal; None where the body is as the documentation has it."""
         errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(body), key=str)
         return self.violated(f"{errors[0].json_path}: {errors[0].message}") if errors else None
+
+
+def _without(value: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: kept for key, kept in value.items() if key not in keys}
 
 
 def _list_folders(kept: Kept, asked: dict[str, str]) -> Answer:

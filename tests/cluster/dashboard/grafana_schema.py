@@ -6,6 +6,7 @@ checked here.
 """
 
 import enum
+import functools
 import json
 import sys
 import types
@@ -22,7 +23,13 @@ register_default_plugins()
 
 def dashboard_problems(data: dict[str, Any]) -> list[str]:
     """What is not as the schema has it: `path: reason`."""
-    return _problems(data, Dashboard)
+    return _dashboard_problems(json.dumps(data))
+
+
+@functools.cache
+def _dashboard_problems(text: str) -> list[str]:
+    """Tests write the same one again and again."""
+    return _problems(json.loads(text), Dashboard)
 
 
 def rule_problems(data: dict[str, Any]) -> list[str]:
@@ -82,7 +89,7 @@ def _mistyped(value: Any, hint: Any, path: str) -> list[str]:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         allowed = [member.value for member in hint]
         return [] if value in allowed else [f"{path}: {value!r} is none of {allowed}"]
-    if isinstance(hint, type) and hasattr(hint, "to_json"):
+    if hasattr(hint, "to_json") or hasattr(value, "to_json"):
         return _mistyped_object(value, hint, path)
     if hint is float:
         hint = (int, float)

@@ -42,7 +42,7 @@ class GrafanaStub(ThreadingHTTPServer):
 @contextmanager
 def serving(stub: GrafanaStub) -> Iterator[GrafanaStub]:
     with stub:
-        thread = threading.Thread(target=stub.serve_forever)
+        thread = threading.Thread(target=stub.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield stub
@@ -55,6 +55,7 @@ def serving(stub: GrafanaStub) -> Iterator[GrafanaStub]:
 
 class _Handler(BaseHTTPRequestHandler):
     server: GrafanaStub
+    wbufsize = -1  # head and body in one packet
 
     def do_GET(self) -> None:
         self._answer("GET")
@@ -103,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
                     return stub.kept.violated(f"{method} {path} knows no {asked.keys() - allowed}")
                 given = [unquote(group) for group in found.groups()]
                 return handle(
-                    stub, *given, *([asked] if allowed else []), *([body] if body else [])
+                    stub.kept, *given, *([asked] if allowed else []), *([body] if body else [])
                 )
         return stub.kept.violated(f"{method} {path} is not documented")
 
