@@ -136,10 +136,12 @@ class Grafana:
                 f"--url: {self.url} sends us elsewhere, asked to {doing}: give the address that "
                 "Grafana itself has"
             ) from None
-        except (requests.exceptions.RequestException, UnicodeError) as error:
+        except (requests.exceptions.RequestException, ValueError) as error:
+            # ValueError: a name that can be no host's, which only the connection finds.
             reason = self._quoted(_root(error))
             raise ConfigError(f"--url: can't reach {self.url} to {doing}: {reason}") from None
-        except TypeError:  # grafana-api looks for a message in an answer that is no object
+        except (TypeError, RecursionError):
+            # grafana-api looks for a message in an answer that is no object, or is one too deep.
             raise self._stranger(doing) from None
 
     def _refused(self, doing: str, refusal: GrafanaException) -> str:

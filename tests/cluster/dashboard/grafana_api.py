@@ -94,8 +94,9 @@ class Kept:
 
     def invalid(self, body: Any, schema: dict[str, Any]) -> Answer | None:
         """A refusal; None where the body is as the documentation has it."""
-        errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(body), key=str)
-        return self.violated(f"{errors[0].json_path}: {errors[0].message}") if errors else None
+        errors = jsonschema.Draft202012Validator(schema).iter_errors(body)
+        told = sorted(f"{error.json_path}: {error.message}" for error in errors)
+        return self.violated("; ".join(told)) if told else None
 
 
 def _without(value: dict[str, Any], *keys: str) -> dict[str, Any]:

@@ -37,7 +37,10 @@ def rule_problems(data: dict[str, Any]) -> list[str]:
 
 
 def _problems(data: dict[str, Any], model: Any) -> list[str]:
-    read = model.from_json(data)
+    try:
+        read = model.from_json(data)
+    except (KeyError, TypeError, AttributeError) as error:
+        return [f"unreadable: {error!r}"]
     written = json.loads(json.dumps(read, cls=JSONEncoder))
     return [*_lost(data, written, ""), *_mistyped(read, model, "")]
 
