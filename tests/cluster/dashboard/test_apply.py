@@ -12,6 +12,7 @@ from cluster.dashboard.plan import (
     Found,
     Names,
     Outcome,
+    Step,
     has,
     plan_apply,
     plan_delete,
@@ -43,16 +44,16 @@ def apply(stub: GrafanaStub, names: Names | None = None) -> list[tuple[Outcome, 
 
 def delete(stub: GrafanaStub, names: Names | None = None) -> list[str]:
     grafana, names = Grafana(stub.url, TOKEN), names or Names()
-    told = []
-    for plan in (
-        lambda: plan_delete(Found.read(grafana)),
-        lambda: plan_delete_folder(names, Found.read(grafana), grafana.holds(uid_of(names.folder))),
-    ):
-        for step in plan():
-            assert step.act is not None
-            step.act(grafana)
-            told.append(step.what)
-    return told
+    told = _carried_out(plan_delete(Found.read(grafana)), grafana)
+    held = grafana.holds(uid_of(names.folder))
+    return told + _carried_out(plan_delete_folder(names, Found.read(grafana), held), grafana)
+
+
+def _carried_out(steps: list[Step], grafana: Grafana) -> list[str]:
+    for step in steps:
+        assert step.act is not None
+        step.act(grafana)
+    return [step.what for step in steps]
 
 
 def outcomes(told: list[tuple[Outcome, str]]) -> set[Outcome]:
