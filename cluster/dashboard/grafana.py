@@ -33,7 +33,7 @@ class Grafana:
         self.url = url.rstrip("/")
         self._token = token
         self._timeout_s = timeout_s
-        protocol, host, port, prefix = _parts(self.url)
+        protocol, host, port, prefix = parts_of(self.url, "--url")
         face = GrafanaFace(
             token,
             host=host,
@@ -175,17 +175,18 @@ _ADVICE: Final = {
 }
 
 
-def _parts(url: str) -> tuple[str, str, int | None, str]:
-    """Protocol, host, port and path, as grafana-api wants them. Raises ConfigError."""
+def parts_of(url: str, option: str) -> tuple[str, str, int | None, str]:
+    """Protocol, host, port and path, as grafana-api wants them. Raises ConfigError, which shows no
+    password."""
+    if "@" in url:  # also of one that is no address otherwise, and would be shown
+        raise ConfigError(f"{option} must not hold a user or password")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise ConfigError(f"--url must be an address, got {shown(url)}") from None
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError("--url must not hold a user or password: give a token with --token-file")
+        raise ConfigError(f"{option} must be an address, got {shown(url)}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ConfigError(f"--url must be like http://127.0.0.1:3000, got {shown(url)}")
+        raise ConfigError(f"{option} must be like http://127.0.0.1:3000, got {shown(url)}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     path = parts.path.strip("/")
     return parts.scheme, host, port, f"{path}/" if path else ""

@@ -4,7 +4,6 @@ Everything made has a uid that does not depend on what is there, and every step 
 itself: a run that breaks off is made good by the next.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,13 +13,11 @@ from typing import Any, Final
 from cluster.dashboard.alerts import RULE_UID_PREFIX, alert_rule_bodies
 from cluster.dashboard.dashboard import TITLE, UID, dashboard
 from cluster.dashboard.grafana import Grafana
+from cluster.dashboard.names import Names, uid_of
 from cluster.metrics.prometheus import SCRAPE_INTERVAL
 from engine.errors import ConfigError
 from policy.quoting import shown
 
-DEFAULT_NAME: Final = "Paceline"
-"""Of folder and data source."""
-DEFAULT_PROMETHEUS_URL: Final = "http://127.0.0.1:9090"
 _MESSAGE: Final = "paceline dashboards apply"
 _FIRST_ORGANIZATION: Final = 1
 
@@ -42,16 +39,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """How a person calls things in Grafana."""
-
-    folder: str = DEFAULT_NAME
-    datasource: str = DEFAULT_NAME
-    prometheus_url: str = DEFAULT_PROMETHEUS_URL
-    """For a data source that is missing."""
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """What there is, as Grafana tells it."""
 
@@ -66,11 +53,6 @@ class Found:
         return cls(
             grafana.folders(), grafana.datasources(), grafana.dashboard(UID), grafana.alert_rules()
         )
-
-
-def uid_of(name: str) -> str:
-    """Uid of the folder or data source that is made under `name`, in any script."""
-    return f"paceline-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 def plan_apply(names: Names, found: Found) -> list[Step]:
@@ -115,9 +97,11 @@ def plan_delete_folder(names: Names, found: Found, held: list[dict[str, Any]]) -
 def _folder(names: Names, found: Found) -> tuple[str, Step]:
     uid = uid_of(names.folder)
     what = f"folder {shown(names.folder)}"
-    for is_it in (lambda folder: folder["uid"] == uid, lambda f: f.get("title") == names.folder):
-        for folder in filter(is_it, found.folders):
-            return folder["uid"], Step(Outcome.UNCHANGED, what)
+    there = [row["uid"] for row in found.folders if row["uid"] == uid] or [
+        row["uid"] for row in found.folders if row.get("title") == names.folder
+    ]
+    if there:
+        return there[0], Step(Outcome.UNCHANGED, what)
     act = partial(Grafana.create_folder, uid=uid, title=names.folder)
     return uid, Step(Outcome.CREATED, what, act)
 
@@ -125,15 +109,19 @@ def _folder(names: Names, found: Found) -> tuple[str, Step]:
 def _datasource(names: Names, found: Found) -> tuple[str, Step]:
     uid = uid_of(names.datasource)
     what = f"data source {shown(names.datasource)}"
-    for is_it in (lambda source: source.get("name") == names.datasource, lambda s: s["uid"] == uid):
-        for source in filter(is_it, found.datasources):
-            if source.get("type") != "prometheus":
-                raise ConfigError(
-                    f"--datasource: {shown(names.datasource)} is of type "
-                    f"{shown(source.get('type'))}, wanted prometheus"
-                )
-            at = f"{what} at {source.get('url')}"
-            return source["uid"], Step(Outcome.UNCHANGED, at)
+    there = [row for row in found.datasources if row.get("name") == names.datasource] or [
+        row for row in found.datasources if row["uid"] == uid
+    ]
+    if there:
+        source = there[0]
+        if source.get("type") != "prometheus":
+            raise ConfigError(
+                f"--datasource: {shown(names.datasource)} is of type "
+                f"{shown(source.get('type'))}, wanted prometheus"
+            )
+        same = source.get("url") == names.prometheus_url
+        told = what if same else f"{what}, whose address is another"
+        return source["uid"], Step(Outcome.UNCHANGED, told)
     body = {
         "name": names.datasource,
         "uid": uid,
@@ -176,7 +164,7 @@ def _alert_rules(folder_uid: str, datasource_uid: str, found: Found) -> Iterator
             yield Step(Outcome.UNCHANGED, what)
         else:
             yield Step(Outcome.UPDATED, what, partial(Grafana.update_alert_rule, rule=body))
-    for uid in there.keys() - {body["uid"] for body in bodies}:
+    for uid in sorted(there.keys() - {body["uid"] for body in bodies}):
         if uid.startswith(RULE_UID_PREFIX):  # of an earlier version of Paceline
             what = f"alert rule {shown(there[uid].get('title'))}"
             yield Step(Outcome.DELETED, what, partial(Grafana.delete_alert_rule, uid=uid))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cluster.dashboard.names import DEFAULT_NAME, DEFAULT_PROMETHEUS_URL, Names, uid_of
 from engine.errors import ConfigError
 from policy.quoting import SHOWN_PATH_CHARACTERS, shown
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from cluster.dashboard.plan import Step
 
 MAX_TOKEN_CHARACTERS = 4096
+MAX_NAME_CHARACTERS = 190
+"""As long as Grafana takes a title."""
 
 dashboards_app = typer.Typer(
     help="Write the Grafana dashboard and alert rules to files, or bring them to a Grafana.",
@@ -44,18 +47,19 @@ PrometheusUrl = Annotated[
 @dashboards_app.command()
 def render(
     out: Annotated[Path, typer.Option(help="Folder for the files.")],
-    folder: Folder = "Paceline",
-    datasource: Datasource = "Paceline",
+    folder: Folder = DEFAULT_NAME,
+    datasource: Datasource = DEFAULT_NAME,
 ) -> None:
     """Write the dashboard and the alert rules as JSON files that Grafana reads."""
     from cluster.dashboard.alerts import alert_rules_file
     from cluster.dashboard.dashboard import dashboard
-    from cluster.dashboard.plan import uid_of
     from engine.files import write_json
 
     files = {
         "paceline-dashboard.json": dashboard(),
-        "paceline-alert-rules.json": alert_rules_file(folder, uid_of(datasource)),
+        "paceline-alert-rules.json": alert_rules_file(
+            _name("--folder", folder), uid_of(_name("--datasource", datasource))
+        ),
     }
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -72,18 +76,19 @@ def apply(
     url: Url,
     token: Token = None,
     token_file: TokenFile = None,
-    folder: Folder = "Paceline",
-    datasource: Datasource = "Paceline",
-    prometheus_url: PrometheusUrl = "http://127.0.0.1:9090",
+    folder: Folder = DEFAULT_NAME,
+    datasource: Datasource = DEFAULT_NAME,
+    prometheus_url: PrometheusUrl = DEFAULT_PROMETHEUS_URL,
 ) -> None:
     """Bring folder, data source (if missing), dashboard and alert rules to a Grafana.
 
     Can be repeated: what is there already stays as it is.
     """
     from cluster.dashboard.dashboard import UID
-    from cluster.dashboard.grafana import Grafana
-    from cluster.dashboard.plan import Found, Names, plan_apply
+    from cluster.dashboard.grafana import Grafana, parts_of
+    from cluster.dashboard.plan import Found, plan_apply
 
+    parts_of(prometheus_url, "--prometheus-url")
     grafana = Grafana(url, read_token(token, token_file))
     names = Names(_name("--folder", folder), _name("--datasource", datasource), prometheus_url)
     if not _carry_out(plan_apply(names, Found.read(grafana)), grafana):
@@ -96,20 +101,14 @@ def delete(
     url: Url,
     token: Token = None,
     token_file: TokenFile = None,
-    folder: Folder = "Paceline",
+    folder: Folder = DEFAULT_NAME,
 ) -> None:
     """Delete alert rules and dashboard, and the folder if it was made here and is empty.
 
     The data source stays: others may use it by now.
     """
     from cluster.dashboard.grafana import Grafana
-    from cluster.dashboard.plan import (
-        Found,
-        Names,
-        plan_delete,
-        plan_delete_folder,
-        uid_of,
-    )
+    from cluster.dashboard.plan import Found, plan_delete, plan_delete_folder
 
     grafana = Grafana(url, read_token(token, token_file))
     names = Names(_name("--folder", folder))
@@ -122,7 +121,7 @@ def delete(
 
 
 def read_token(token: str | None, token_file: Path | None) -> str:
-    """From the option, the environment or the file. Raises ConfigError, which does not show it."""
+    """From the file, else the option or the environment. Raises ConfigError, without showing it."""
     if token_file is not None:
         try:
             with token_file.open("rb") as file:
@@ -144,8 +143,10 @@ def read_token(token: str | None, token_file: Path | None) -> str:
 
 
 def _name(option: str, name: str) -> str:
-    if not name.strip() or not name.isprintable() or len(name) > 190:
-        raise ConfigError(f"{option} must be a name of 1 to 190 characters, got {shown(name)}")
+    if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARACTERS:
+        raise ConfigError(
+            f"{option} must be a name of 1 to {MAX_NAME_CHARACTERS} characters, got {shown(name)}"
+        )
     return name.strip()
 
 

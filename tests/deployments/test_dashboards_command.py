@@ -176,6 +176,16 @@ def test_names_that_grafana_would_not_take_are_refused(
     assert stub.calls == []
 
 
+@pytest.mark.parametrize("url", ["prometheus:9090", "http://me:hunter2@p:9090"])
+def test_an_address_of_prometheus_that_is_none_is_refused(
+    capsys: pytest.CaptureFixture[str], stub: GrafanaStub, url: str
+) -> None:
+    told = refused(capsys, "apply", "--url", stub.url, "--prometheus-url", url)
+    assert "--prometheus-url must" in told
+    assert "hunter2" not in told
+    assert stub.calls == []
+
+
 def test_help_does_not_show_the_token(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

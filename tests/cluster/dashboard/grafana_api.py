@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 
 from tests.cluster.dashboard.grafana_schema import dashboard_problems, rule_problems
 
@@ -186,7 +186,7 @@ def _delete_dashboard(kept: Kept, uid: str) -> Answer:
 
 
 def _kept_rule(kept: Kept, uid: str, body: dict[str, Any]) -> Answer | None:
-    """A refusal; None where the rule may be there."""
+    """A refusal; None where the rule may be kept."""
     if refused := kept.invalid(body, ALERT_RULE):
         return refused
     if problems := rule_problems(body):

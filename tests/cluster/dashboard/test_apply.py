@@ -8,16 +8,15 @@ import pytest
 from cluster.dashboard.alerts import RULE_UID_PREFIX
 from cluster.dashboard.dashboard import UID
 from cluster.dashboard.grafana import Grafana
+from cluster.dashboard.names import Names, uid_of
 from cluster.dashboard.plan import (
     Found,
-    Names,
     Outcome,
     Step,
     has,
     plan_apply,
     plan_delete,
     plan_delete_folder,
-    uid_of,
 )
 from cluster.metrics.rules import ALERTS
 from engine.errors import ConfigError
@@ -194,7 +193,7 @@ def test_a_data_source_of_that_name_is_taken_as_it_is(stub: GrafanaStub) -> None
     source = {"uid": "p1", "name": "Main", "type": "prometheus", "url": "http://p", "orgId": 7}
     stub.kept.datasources["p1"] = dict(source)
     told = apply(stub, Names(datasource="Main"))
-    assert (Outcome.UNCHANGED, "data source 'Main' at http://p") in told
+    assert (Outcome.UNCHANGED, "data source 'Main', whose address is another") in told
     assert stub.kept.datasources == {"p1": source}
     assert {rule["data"][0]["datasourceUid"] for rule in stub.kept.rules.values()} == {"p1"}
 

@@ -156,8 +156,13 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_a_password_in_the_address_is_refused_and_not_shown() -> None:
-    for url in ("http://admin:hunter2@grafana:3000", "http://hunter2@grafana"):
-        with pytest.raises(ConfigError, match="--token-file") as refused:
+    for url in (
+        "http://admin:hunter2@grafana:3000",
+        "http://hunter2@grafana",
+        "http://a:hunter2@[::1",
+        "a:hunter2@grafana",
+    ):
+        with pytest.raises(ConfigError, match="--url must not hold a user") as refused:
             Grafana(url, TOKEN)
         assert "hunter2" not in str(refused.value)
 
