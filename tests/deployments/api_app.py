@@ -65,6 +65,7 @@ class App:
         max_model_len: int = 64,
         keys: KeyRing | None = None,
         cors_origins: Sequence[str] = (),
+        metric_addresses: Sequence[str] = (),
     ) -> None:
         self.loop = FakeLoop(*scripts)
         self.policy = FakePolicy()
@@ -77,6 +78,7 @@ class App:
             max_body_bytes=MAX_BODY_BYTES,
             get_keys=lambda: keys,
             cors_origins=cors_origins,
+            get_metric_addresses=lambda: metric_addresses,
         )
 
     async def completion(self, **fields: Any) -> dict[str, Any]:

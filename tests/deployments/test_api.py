@@ -123,6 +123,15 @@ async def test_cancelling_the_handler_ends_the_engines_work(
         assert app.loop.num_open == 0
 
 
+async def test_prometheus_is_told_where_the_metrics_are(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    app = App(tokenizer, [], metric_addresses=("10.0.0.1:8080", "10.0.0.2:8080"))
+    async with app.client() as client:
+        found = (await client.get("/metrics/targets")).json()
+    assert found == [{"targets": ["10.0.0.1:8080", "10.0.0.2:8080"], "labels": {}}]
+
+
 async def test_health(app: App) -> None:
     async with app.client() as client:
         health = (await client.get("/health")).json()

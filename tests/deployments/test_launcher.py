@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from deployments.commands.serve import metrics_line
 from deployments.config import ServerSection, parse_config
 from deployments.launcher import Launcher, last_line, set_environment
-from deployments.ports import require_free_port
+from deployments.ports import METRICS_PORT, free_metrics_port, require_free_for, require_free_port
 from engine.errors import ConfigError
 
 
@@ -17,6 +18,38 @@ def test_a_port_in_use_is_one_line_with_host_and_port() -> None:
         with pytest.raises(ConfigError, match=rf"127.0.0.1, port {port} \(Address already in use"):
             require_free_port(ServerSection(port=port))
     require_free_port(ServerSection(port=port))
+
+
+def test_a_port_of_another_command_is_named_by_its_option() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"--port: can't listen on 127.0.0.1, port {port}"):
+            require_free_for("127.0.0.1", port)
+
+
+def test_metrics_go_where_they_are_wanted_or_anywhere_if_nobody_cares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"--metrics-port: can't listen .* port {port}"):
+            free_metrics_port(port)
+        monkeypatch.setattr("deployments.ports.METRICS_PORT", port)
+        assert free_metrics_port(None) == 0
+    assert free_metrics_port(None) == port
+    assert free_metrics_port(port) == port
+
+
+def test_the_ready_message_tells_where_metrics_are() -> None:
+    told = metrics_line(["10.0.0.1:8080", "10.0.0.2:8080"], usual_is_taken=False)
+    assert "http://10.0.0.1:8080/metrics, http://10.0.0.2:8080/metrics." in told
+    told = metrics_line(["10.0.0.1:31234"], usual_is_taken=True)
+    assert f"http://10.0.0.1:31234/metrics (port {METRICS_PORT} is taken)." in told
+    assert "none" in metrics_line([], usual_is_taken=True)
 
 
 def test_a_host_of_another_machine_is_refused() -> None:

@@ -280,6 +280,27 @@ def test_cached_tokens_are_told_once_with_the_first_new_token() -> None:
     assert [driver.step()["warm"].num_cached_tokens for _ in range(3)] == [8, 0, 0]
 
 
+def test_the_time_in_the_queue_is_told_with_the_first_new_token() -> None:
+    driver = Driver(max_num_seqs=1)
+    for name in ("first", "second"):
+        driver.add(name, prompt(3), max_tokens=2, stop_id=NEVER)
+    told = []
+    for now_s in (1.0, 2.0, 3.0, 4.0):
+        plan = driver.scheduler.plan(driver.table, now_s=now_s)
+        told += [(d.request_id, d.queue_seconds) for d in driver.commit(plan, *driver.play(plan))]
+    assert told == [("first", 1.0), ("first", 0.0), ("second", 3.0), ("second", 0.0)]
+
+
+def test_prompts_and_preemptions_are_counted_once() -> None:
+    driver = Driver(num_blocks=30, block_size=4, max_num_seqs=1)
+    driver.add("preempted", prompt(40), priority=1, max_tokens=12, stop_id=NEVER)
+    driver.step()
+    assert (driver.scheduler.num_prompt_tokens, driver.scheduler.num_preemptions) == (40, 0)
+    driver.add("urgent", prompt(9, first=7), max_tokens=1, stop_id=NEVER)
+    driver.finish()
+    assert (driver.scheduler.num_prompt_tokens, driver.scheduler.num_preemptions) == (49, 1)
+
+
 def test_a_preempted_sequence_finds_its_own_blocks_again() -> None:
     driver = Driver(num_blocks=30, block_size=4, max_num_seqs=1)
     driver.add("preempted", prompt(40), priority=1, max_tokens=12, stop_id=NEVER)

@@ -32,6 +32,16 @@ def test_drafts_are_in_it() -> None:
     assert drafting[32] / plain[32] > 1.5 > drafting[1] / plain[1]
 
 
+def test_the_speedup_is_that_of_the_seconds_a_token() -> None:
+    pace = Pace(MAX_BATCH, introduction())
+    drafting = SpeculationTable(1, fixed_rungs(4))
+    plain, fast = dict(pace.seconds_per_token(PLAIN)), dict(pace.seconds_per_token(drafting))
+    for size in (1, 8, 32):
+        assert pace.speedup(size, drafting) == pytest.approx(plain[size] / fast[size])
+        assert pace.speedup(size, PLAIN) == 1.0
+    assert Pace(MAX_BATCH).speedup(1, drafting) is None
+
+
 def test_a_prompt_token_costs_what_one_more_in_a_pass_does() -> None:
     each_s = Pace(MAX_BATCH, introduction()).seconds_per_prompt_token()
     assert each_s == pytest.approx(0.0015 * (1 + 256 / 4096), rel=0.02)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.calibrate import cache, kind
-from engine.calibrate.cache import load, store
+from engine.calibrate.cache import load, measured_at_unix_s, store
 from engine.calibrate.kind import machine_kind
 from engine.config import DrafterConfig, EngineConfig
 from policy.cost import Calibration, CostCell
@@ -31,6 +31,16 @@ def test_what_was_stored_is_loaded(tmp_path: Path) -> None:
     assert load(folder, KEY) == CALIBRATION
     assert json.loads((folder / f"{KEY}.json").read_text())["about"] == {"device": "this one"}
     assert [path.name for path in folder.iterdir()] == [f"{KEY}.json"]
+
+
+def test_when_it_was_measured_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measured_at_unix_s(tmp_path, KEY) is None
+    monkeypatch.setattr("time.time", lambda: 1234.0)
+    store(tmp_path, KEY, CALIBRATION)
+    assert measured_at_unix_s(tmp_path, KEY) == 1234.0
+    for damaged in ("", "[]", "{}", '{"measured_at_unix_s": null}'):
+        (tmp_path / f"{KEY}.json").write_text(damaged)
+        assert measured_at_unix_s(tmp_path, KEY) is None
 
 
 def test_nothing_stored_is_nothing_to_warn_of(
