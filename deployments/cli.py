@@ -8,6 +8,7 @@ import typer
 
 from deployments.commands.calibrate import calibrate
 from deployments.commands.chat import chat
+from deployments.commands.dashboards import dashboards_app
 from deployments.commands.distill import distill
 from deployments.commands.draft import draft_app
 from deployments.commands.observe import observe
@@ -38,6 +39,7 @@ app.command()(calibrate)
 app.add_typer(models_app, name="models")
 app.add_typer(policy_app, name="policy")
 app.add_typer(draft_app, name="draft")
+app.add_typer(dashboards_app, name="dashboards")
 
 
 def _show_version(wanted: bool) -> None:

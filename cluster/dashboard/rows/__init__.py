@@ -1,0 +1,1 @@
+"""The panels of the dashboard, as data: a file for each row, from top to bottom."""
