@@ -34,6 +34,9 @@ _ENVIRONMENT: Final = {
     # What autoscaling decides by; Serve's own period is ten seconds.
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
+    # From replica to proxy over the gRPC server that each replica has anyway. The other way, each
+    # chunk of a stream becomes an object of Ray's, which costs both processes several times as much.
+    "RAY_SERVE_PROXY_USE_GRPC": "1",
 }
 _SPIN_COUNT: Final = "GOMP_SPINCOUNT"
 _WAIT_POLICY: Final = "OMP_WAIT_POLICY"

@@ -18,6 +18,7 @@ PATIENCE_S = 120.0
 """Of a client for one answer, and for asking again and again."""
 PAUSE_S = 0.5
 """Before asking again, where the server says nothing."""
+LONGEST_PAUSE_S = 5.0
 _EVENT = b"data: "
 _DONE = b"[DONE]"
 
@@ -61,7 +62,8 @@ class SdkClient:
         deadline = time.monotonic() + PATIENCE_S
         tries = [await self.ask(body, expected)]
         while tries[-1].outcome in AGAIN and time.monotonic() < deadline:
-            await asyncio.sleep(min(tries[-1].retry_s or PAUSE_S, 5.0))
+            told_s = tries[-1].retry_s
+            await asyncio.sleep(PAUSE_S if told_s is None else min(told_s, LONGEST_PAUSE_S))
             tries.append(await self.ask(body, expected))
         return Story(tuple(tries))
 

@@ -19,28 +19,22 @@ from policy.table import SpeculationTable
 
 
 class EngineAlone:
-    """Asked for the same chats as the service. Tokenised beforehand: that is not the engine's."""
+    """Asked for the same chats as the service. The time to tokenise them is not the engine's."""
 
     def __init__(self, loop: EngineLoop, tokenizer: Any) -> None:
         self._loop = loop
         self._tokenizer = tokenizer
         self._numbers = itertools.count()
-        self._prompts: dict[str, tuple[int, ...]] = {}
-
-    def prepare(self, bodies: list[dict[str, Any]]) -> None:
-        """Must have seen what will be asked."""
-        texts = [_text(body) for body in bodies]
-        prompts = chat_prompts(texts, self._tokenizer)
-        self._prompts = {text: tuple(ids) for text, ids in zip(texts, prompts, strict=True)}
 
     async def chat(self, body: Mapping[str, Any]) -> Try:
+        [prompt] = chat_prompts([body["messages"][0]["content"]], self._tokenizer)
         begun = time.perf_counter()
         sampling = SamplingParams(
             max_tokens=body["max_tokens"],
             temperature=body["temperature"],
             ignore_eos=body["ignore_eos"],
         )
-        request = Request(f"{next(self._numbers)}", self._prompts[_text(body)], sampling)
+        request = Request(f"{next(self._numbers)}", tuple(prompt), sampling)
         ttft_s: float | None = None
         num_tokens = 0
         async for delta in self._loop.generate(request):
@@ -68,8 +62,3 @@ def engine_alone(config: AppConfig, rungs: list[tuple[int, int]]) -> Iterator[En
         yield EngineAlone(loop, load_tokenizer(engine_config.model))
     finally:
         loop.close()
-
-
-def _text(body: Mapping[str, Any]) -> str:
-    text: str = body["messages"][0]["content"]
-    return text
