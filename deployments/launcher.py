@@ -31,6 +31,9 @@ _ENVIRONMENT: Final = {
     "RAY_SERVE_DEPLOYMENT_ACTOR_HEALTH_CHECK_PERIOD_S": "3",
     # An engine that is dead or has stalled finishes nothing: its clients are not to wait for it.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    # A proxy is replaced after three failed checks, ten seconds apart by default; until then nobody
+    # gets a connection.
+    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
     # What autoscaling decides by; Serve's own period is ten seconds.
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",

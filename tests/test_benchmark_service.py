@@ -14,7 +14,14 @@ from benchmarks.service.answers import Outcome, Story, Tally, Try, judge, outcom
 from benchmarks.service.asks import Asks, Shape
 from benchmarks.service.clients import SdkClient, WireClient
 from benchmarks.service.closed_loop import Round, closed_loop
-from benchmarks.service.faults import WITH_RANKS, WITHOUT_RANKS, Fault, FaultRuns, schedule
+from benchmarks.service.faults import (
+    PLAIN_FAULTS,
+    RANK_FAULTS,
+    RESILIENT_FAULTS,
+    Fault,
+    FaultRuns,
+    schedule,
+)
 from benchmarks.service.goals import goals
 from benchmarks.service.interleaved import Arm, added_ms, interleaved, lost_share
 from benchmarks.service.memory import Windows
@@ -110,14 +117,14 @@ def test_memory_that_shrinks_counts_too() -> None:
 
 
 def test_faults_take_turns_and_nothing_happens_once() -> None:
-    todo = schedule(WITHOUT_RANKS, 3)
+    todo = schedule(PLAIN_FAULTS, 3)
     assert todo[0] is Fault.NONE
     assert todo.count(Fault.NONE) == 1
     assert todo[1:5] == todo[5:9] == todo[9:]
-    assert set(todo) | set(WITH_RANKS) == set(Fault)
+    assert {*RESILIENT_FAULTS, *RANK_FAULTS} == set(Fault)
 
 
-def test_resilient_must_lose_nothing_and_only_the_proxy_may_break_something() -> None:
+def test_resilient_must_lose_nothing_and_only_what_is_in_the_way_may_break_something() -> None:
     def holds(fault: Fault, *stories: Story) -> bool:
         measured = Measured()
         measured.faults[RESILIENT] = {fault: FaultRuns(Tally.of(stories), times=1)}
@@ -127,6 +134,7 @@ def test_resilient_must_lose_nothing_and_only_the_proxy_may_break_something() ->
     assert holds(Fault.REPLICA, story(Outcome.COMPLETE))
     assert not holds(Fault.REPLICA, broken)
     assert holds(Fault.PROXY, broken)
+    assert holds(Fault.INGRESS, broken)
     assert not holds(Fault.PROXY, lost)
 
 
@@ -135,7 +143,7 @@ def test_resilient_must_lose_nothing_and_only_the_proxy_may_break_something() ->
     [
         ("ray::ServeReplica:paceline:paceline", "replica"),
         ("ray::ServeReplica:paceline:paceline.handle_request", "replica"),
-        ("ray::ServeReplica:paceline:paceline_router", "ingress"),
+        ("ray::ServeReplica:paceline:paceline-router", "ingress"),
         ("ray::ProxyActor.receive_asgi_messages", "proxy"),
         ("ray::PolicyActor", "policy actor"),
         ("ray::RankActor.run", "rank"),

@@ -17,7 +17,7 @@ from benchmarks.progress import Begin
 from benchmarks.service.answers import NOTHING, Outcome, Story, Tally
 from benchmarks.service.asks import Asks
 from benchmarks.service.clients import SdkClient, WireClient
-from benchmarks.service.served import POLICY_ACTOR, PROXY, RANK, REPLICA, Served
+from benchmarks.service.served import INGRESS, POLICY_ACTOR, PROXY, RANK, REPLICA, Served
 
 CLIENTS = 8
 CLIENTS_THAT_LEAVE = 4
@@ -40,6 +40,7 @@ class Fault(StrEnum):
     REPLICA = "replica killed"
     POLICY_ACTOR = "policy actor killed"
     RANK = "rank killed"
+    INGRESS = "ingress killed"
     PROXY = "proxy killed"
     CLIENTS = "clients gone"
 
@@ -48,10 +49,14 @@ VICTIMS = {
     Fault.REPLICA: REPLICA,
     Fault.POLICY_ACTOR: POLICY_ACTOR,
     Fault.RANK: RANK,
+    Fault.INGRESS: INGRESS,
     Fault.PROXY: PROXY,
 }
-WITHOUT_RANKS = (Fault.NONE, Fault.REPLICA, Fault.POLICY_ACTOR, Fault.PROXY, Fault.CLIENTS)
-WITH_RANKS = (Fault.NONE, Fault.RANK)
+IN_THE_WAY = frozenset({Fault.INGRESS, Fault.PROXY})
+"""Of what answers pass through: the connections on it end with it, so that requests break."""
+PLAIN_FAULTS = (Fault.NONE, Fault.REPLICA, Fault.POLICY_ACTOR, Fault.PROXY, Fault.CLIENTS)
+RESILIENT_FAULTS = (*PLAIN_FAULTS, Fault.INGRESS)
+RANK_FAULTS = (Fault.NONE, Fault.RANK)
 
 
 def settings_for(faults: Sequence[Fault], *, resilient: bool) -> dict[str, Any]:

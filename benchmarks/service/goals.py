@@ -1,7 +1,7 @@
 """What was to be reached, and what was."""
 
 from benchmarks.report import Goal
-from benchmarks.service.faults import Fault
+from benchmarks.service.faults import IN_THE_WAY
 from benchmarks.service.interleaved import added_ms
 from benchmarks.service.parts import ALONE, OVER_HTTP, RESILIENT, Measured
 
@@ -64,7 +64,7 @@ def _faults(measured: Measured) -> list[Goal]:
     found = []
     for fault, runs in measured.faults.get(RESILIENT, {}).items():
         name = f"resilient, {fault}, {runs.times} times"
-        if fault is not Fault.PROXY:  # whose end is that of the clients' connections
+        if fault not in IN_THE_WAY:
             found.append(_at_most(f"{name}: requests broken", 0, runs.tally.broken))
         found.append(_at_most(f"{name}: requests lost", 0, runs.tally.lost))
     for configuration, by_fault in measured.faults.items():

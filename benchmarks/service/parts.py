@@ -12,8 +12,9 @@ from benchmarks.service.clients import WireClient
 from benchmarks.service.closed_loop import Round
 from benchmarks.service.engine_alone import engine_alone
 from benchmarks.service.faults import (
-    WITH_RANKS,
-    WITHOUT_RANKS,
+    PLAIN_FAULTS,
+    RANK_FAULTS,
+    RESILIENT_FAULTS,
     Fault,
     FaultRuns,
     run_faults,
@@ -49,12 +50,16 @@ class Scope:
     asks: Callable[[int], Asks]
     """By seed."""
 
-    @property
-    def fault_repeats(self) -> dict[str, int]:
-        """How often each fault happens. Without `resilient` it is known that requests are lost, and
-        a few times tell how many."""
+    def faults(self) -> list[tuple[str, list[Fault]]]:
+        """By application, in order: its configuration, and what happens to it."""
         most = 1 if self.quick else 10
-        return {PLAIN: min(most, 3), RESILIENT: most}
+        return [
+            # Without it requests are lost, as is known: a few times tell how many.
+            (PLAIN, schedule(PLAIN_FAULTS, min(most, 3))),
+            (PLAIN, schedule(RANK_FAULTS, min(most, 3))),
+            (RESILIENT, schedule(RESILIENT_FAULTS, most)),
+            (RESILIENT, schedule(RANK_FAULTS, most)),
+        ]
 
     def shape(self, concurrency: int) -> Shape:
         """Of a round."""
@@ -128,15 +133,13 @@ def load(scope: Scope, begin: Begin, measured: Measured) -> None:
 
 
 def faults(scope: Scope, begin: Begin, measured: Measured) -> None:
-    for configuration, repeats in scope.fault_repeats.items():
+    for configuration, todo in scope.faults():
         found = measured.faults.setdefault(configuration, {})
-        for of_app in (WITHOUT_RANKS, WITH_RANKS):
-            own = settings_for(of_app, resilient=configuration == RESILIENT)
-            begin(f"starting the application, {configuration}")
-            with serving(_merged(scope.settings, own)) as served:
-                num_replicas = own["replicas"]["num_replicas"]
-                todo = schedule(of_app, repeats)
-                asyncio.run(run_faults(served, scope.asks(4), todo, num_replicas, begin, found))
+        own = settings_for(todo, resilient=configuration == RESILIENT)
+        begin(f"starting the application, {configuration}")
+        with serving(_merged(scope.settings, own)) as served:
+            num_replicas = own["replicas"]["num_replicas"]
+            asyncio.run(run_faults(served, scope.asks(4), todo, num_replicas, begin, found))
 
 
 def resilient(scope: Scope, begin: Begin, measured: Measured) -> None:
@@ -179,16 +182,11 @@ PARTS: dict[str, Callable[[Scope, Begin, Measured], None]] = {
 def steps(scope: Scope, parts: Sequence[str]) -> int:
     """How often the parts begin something."""
     rounds = scope.repeats + 1
-    fault_steps = sum(
-        2 + len(schedule(of_app, repeats))
-        for repeats in scope.fault_repeats.values()
-        for of_app in (WITHOUT_RANKS, WITH_RANKS)
-    )
     of_part = {
         "ttft": 2 + len(CONCURRENCIES) * rounds,
         "streaming": 1 + rounds,
         "load": 3,
-        "faults": fault_steps,
+        "faults": sum(2 + len(todo) for _, todo in scope.faults()),
         "resilient": 1 + len(COMPARED) * rounds,
     }
     return sum(of_part[part] for part in parts)

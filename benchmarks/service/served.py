@@ -24,7 +24,7 @@ INGRESS = "ingress"
 OTHER = "Ray and Serve"
 KINDS = (REPLICA, INGRESS, PROXY, POLICY_ACTOR, RANK, OTHER)
 _ACTORS = {"ProxyActor": PROXY, "PolicyActor": POLICY_ACTOR, "RankActor": RANK}
-_TITLE = re.compile(rf"ray::(\w+)(?::{APP_NAME}:(\w+))?")
+_TITLE = re.compile(rf"ray::(\w+)(?::{APP_NAME}:([\w-]+))?")
 """How actors call themselves, at the beginning; those of Serve with application and deployment."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
