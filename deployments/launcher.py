@@ -29,11 +29,17 @@ _ENVIRONMENT: Final = {
     "RAY_SERVE_DEPLOYMENT_ACTOR_HEALTH_CHECK_PERIOD_S": "3",
     # An engine that is dead or has stalled finishes nothing: its clients are not to wait for it.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    # A proxy is replaced after three failed checks, ten seconds apart by default; until then nobody
+    # gets a connection.
+    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
     # What autoscaling decides by; Serve's own period is ten seconds.
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     # How old a metric may be; Ray's own period is ten seconds.
     "RAY_metrics_report_interval_ms": "5000",
+    # From replica to proxy over the gRPC server that each replica has anyway. The other way, each
+    # chunk of a stream becomes an object of Ray's, which costs both processes several times as much.
+    "RAY_SERVE_PROXY_USE_GRPC": "1",
 }
 _SPIN_COUNT: Final = "GOMP_SPINCOUNT"
 _WAIT_POLICY: Final = "OMP_WAIT_POLICY"

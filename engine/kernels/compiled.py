@@ -38,10 +38,10 @@ _INDUCTOR: dict[str, Any] = {
 
 
 class CompiledForward:
-    """Stands in for the model's own forward."""
+    """Stands in for the model's own forward. Other threads run Python meanwhile (`package.h`)."""
 
     def __init__(self, package: Path, model: nn.Module) -> None:
-        self._library: Any = torch._inductor.aoti_load_package(str(package))
+        self._library: Any = torch.classes.paceline.Package(str(package))
         tensors = {
             f"model.{name}": tensor
             for name, tensor in (
@@ -49,10 +49,7 @@ class CompiledForward:
                 *model.named_buffers(remove_duplicate=False),
             )
         }
-        wanted = self._library.get_constant_fqns()
-        self._library.load_constants(
-            {name: tensors[name] for name in wanted}, check_full_update=True, user_managed=True
-        )
+        self._library.bind({name: tensors[name] for name in self._library.constants()})
         self._model = model  # keeps alive what the library reads
 
     def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, batch: Batch) -> Tensor:
@@ -60,8 +57,9 @@ class CompiledForward:
         # It is compiled for at least one row.
         asked = rows if len(rows) else rows.new_zeros(1)
         with batch.attending():
-            logits: Tensor = self._library(token_ids, positions, asked)
-        return logits[: len(rows)]
+            [logits] = self._library.run([token_ids, positions, asked])
+        told: Tensor = logits[: len(rows)]
+        return told
 
 
 def compiled_forward(

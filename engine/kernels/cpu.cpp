@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "choice.h"
+#include "package.h"
 #include "pairs.h"
 #include "product.h"
 
@@ -356,6 +357,11 @@ std::vector<int64_t> choose(const std::vector<at::Tensor>& rows, const at::Tenso
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(paceline, m) {
+  m.class_<Package>("Package")
+      .def(torch::init<std::string>())
+      .def("constants", &Package::constants)
+      .def("bind", &Package::bind)
+      .def("run", &Package::run);
   m.def(
       "begin(Tensor[] keys, Tensor[] values, Tensor write_slots, Tensor first_rows, Tensor starts, "
       "Tensor blocks, int block_size) -> ()",

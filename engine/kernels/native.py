@@ -26,7 +26,9 @@ from engine.kernels.store import cpu_flags, locked
 from engine.kv_cache import KVCache
 
 SOURCE = Path(__file__).with_name("cpu.cpp")
-_HEADERS = tuple(Path(__file__).with_name(name) for name in ("choice.h", "pairs.h", "product.h"))
+_HEADERS = tuple(
+    Path(__file__).with_name(name) for name in ("choice.h", "package.h", "pairs.h", "product.h")
+)
 _COMPILE = "-std=c++20 -O3 -march=native -ffast-math -fno-finite-math-only -fopenmp -fPIC -c"
 _LINK = "-fopenmp -shared"
 """Not -ffast-math: linked with it, a library switches off subnormal numbers in whole processes."""

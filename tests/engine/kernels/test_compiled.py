@@ -2,6 +2,10 @@
 
 import logging
 import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +30,10 @@ from tests.engine.tiny_models import ascii_tokenizer
 
 CPU = torch.device("cpu")
 VOCAB = 104
+TRIES = 20
+"""Of something that nearly always succeeds at once."""
+MANY = 500
+"""Turns of another thread; some tens fit in where a library lets go for a moment."""
 FAMILIES = {
     "llama": {},
     # Two windows, softcaps, norms of its own, scaled embeddings.
@@ -96,6 +104,53 @@ def test_a_compiled_forward_is_the_model_s_own_with_whatever_weights(
                 torch.testing.assert_close(compiled_logits, own_logits, rtol=1e-4, atol=1e-4)
             if len(rows):
                 assert (logits[0] - logits[2]).abs().max() > 0.1
+
+
+@pytest.fixture
+def no_switches() -> Iterator[None]:
+    """A thread runs until it lets go by itself."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("operators", "no_switches")
+def test_other_threads_run_while_a_compiled_forward_does(
+    tmp_path: Path, compile_folder: Path
+) -> None:
+    """Event loops among them, which would stand still for most of the time."""
+    model = load_model(save(tmp_path, "llama", 1), torch.float16, CPU, product_of=PanelProduct)
+    shapes = probe(model, torch.float32, CPU)
+    forward = compiled_forward(model, compile_folder, print)
+    assert forward is not None
+    tokens = 4000  # as many as take some tenths of a second
+    cache = KVCache(shapes, 1000, 4, torch.float32, CPU)
+    batch = NativeBatch.build(cache, [Span(0, tokens, list(range(1000)))], CPU)
+    ids, rows = torch.zeros(1, tokens, dtype=torch.long), torch.arange(tokens)
+    count, is_over = 0, False
+
+    def other() -> None:
+        nonlocal count
+        while not is_over:
+            count += 1
+            time.sleep(0)  # lets go
+
+    def calls_meanwhile() -> int:
+        # The library alone: operators around it let go, too.
+        with batch.attending():
+            before = count
+            forward._library.run([ids, rows[None], rows])
+            return count - before
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        with torch.inference_mode():
+            assert any(calls_meanwhile() > MANY for _ in range(TRIES))
+    finally:
+        is_over = True
+        thread.join()
 
 
 def texts(engine: Engine, draft_len: int) -> dict[str, list[int]]:

@@ -1,0 +1,1 @@
+"""The service over HTTP: what it adds to the engine, and what it withstands."""
