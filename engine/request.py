@@ -169,6 +169,8 @@ class Request:
     """Lower goes first, as in vLLM; among equals, whoever came first. Never changes the output."""
     tenant: str = ""
     """Whose it is: among equal priorities tenants get equal shares. Never changes the output."""
+    cache_salt: str = ""
+    """Computed tokens are shared among requests of one salt alone. Never changes the output."""
 
 
 @dataclass(frozen=True, slots=True)
