@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deployments.commands.policy import _in_force_everywhere, policy_app, read_policy
+from deployments.commands.policy import policy_app, read_policy
 from engine.errors import ConfigError
 from policy.board import PolicyBoard
 from policy.choice import parse_choice
