@@ -51,13 +51,13 @@ def ask(
 def taken_over(url: str, api_key: str | None, described: dict[str, Any]) -> dict[str, Any]:
     """The answer once every replica reports the table in force, or after a short while."""
     deadline_s = time.monotonic() + TAKEN_OVER_S
-    while not _in_force_everywhere(described) and time.monotonic() < deadline_s:
+    while not in_force_everywhere(described) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
         described = ask("GET", url, api_key)
     return described
 
 
-def _in_force_everywhere(described: dict[str, Any]) -> bool:
+def in_force_everywhere(described: dict[str, Any]) -> bool:
     """Whether each replica has the table of its kind, or of all of them."""
     versions = {kind.get("kind"): kind["table"]["version"] for kind in described.get("kinds") or ()}
     version = described["table"]["version"]
