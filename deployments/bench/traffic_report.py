@@ -8,7 +8,7 @@ from typing import Any
 from deployments.bench.answers import Percentiles, Slo, Summary
 from deployments.bench.arms import ADAPTIVE
 from deployments.bench.markdown import goals_table, table, where
-from deployments.bench.results import Goal, write_results
+from deployments.bench.results import write_results
 from deployments.bench.traffic_plots import plot_bars, plot_timeline
 from deployments.bench.traffic_results import SettingResult, goals, lower_by
 
@@ -27,17 +27,7 @@ def write_report(
 ) -> Path:
     """JSON, Markdown and pictures of what was measured; the Markdown's path. Raises OSError."""
     name = plan["benchmark"]
-    judged = goals(results)
-    document = {
-        "benchmark": name,
-        "environment": plan["environment"],
-        "plan": {key: value for key, value in plan.items() if key != "environment"},
-        "is_complete": is_complete,
-        "slo": asdict(slo),
-        "static_table": static,
-        "settings": [one.as_json(slo) for one in results],
-        "goals": [asdict(goal) for goal in judged],
-    }
+    document = as_document(plan, results, slo, static, is_complete=is_complete)
     write_results(folder / f"{name}.json", document)
     bars = folder / f"{name}-latency.png"
     plot_bars(results, bars)
@@ -47,15 +37,35 @@ def write_report(
             timelines.append(folder / f"{name}-timeline-{len(timelines) + 1}.png")
             plot_timeline(one, timelines[-1])
     path = folder / f"{name}.md"
-    path.write_text(as_markdown(document, results, slo, judged, [bars, *timelines]))
+    path.write_text(as_markdown(document, results, slo, [bars, *timelines]))
     return path
+
+
+def as_document(
+    plan: Mapping[str, Any],
+    results: Sequence[SettingResult],
+    slo: Slo,
+    static: Mapping[str, Any] | None,
+    *,
+    is_complete: bool,
+) -> dict[str, Any]:
+    """Everything in JSON's types; `plan` holds the environment."""
+    return {
+        "benchmark": plan["benchmark"],
+        "environment": plan["environment"],
+        "plan": {key: value for key, value in plan.items() if key != "environment"},
+        "is_complete": is_complete,
+        "slo": asdict(slo),
+        "static_table": static,
+        "settings": [one.as_json(slo) for one in results],
+        "goals": [asdict(goal) for goal in goals(results)],
+    }
 
 
 def as_markdown(
     document: Mapping[str, Any],
     results: Sequence[SettingResult],
     slo: Slo,
-    judged: Sequence[Goal],
     pictures: Sequence[Path],
 ) -> str:
     """What a person reads."""
@@ -74,7 +84,7 @@ def as_markdown(
     parts += [*map(str, plan.get("notes", ()))]
     for one in results:
         parts += [f"## {one.setting.name}", *_of_setting(one, slo)]
-    if judged:
+    if judged := goals(results):
         parts += ["## Goals", goals_table(judged)]
     parts += [*_over_all(results), *(f"![{path.stem}]({path.name})" for path in pictures), ""]
     return "\n\n".join(parts)

@@ -71,14 +71,14 @@ def traffic(
     cvs: Annotated[str, typer.Option(help="Coefficients of variation: 0 clock, 1 Poisson.")] = (
         "0.5,2"
     ),
-    seconds: Annotated[float, typer.Option(min=1.0, help="Of arrivals in a segment.")] = 15.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Of arrivals in a segment.")] = 15.0,
     segments: Annotated[int, typer.Option(min=1, help="Of each traffic and arm.")] = 2,
     timeline: Annotated[
         str | None,
         typer.Option(help="Mean intervals of alternating phases; 'none' leaves it out."),
     ] = "0.4,2.5",
     timeline_cv: Annotated[float, typer.Option(min=0.0, help="CV within its phases.")] = 1.0,
-    phase_seconds: Annotated[float, typer.Option(min=1.0, help="Of a phase.")] = 15.0,
+    phase_seconds: Annotated[float, typer.Option(min=0.01, help="Of a phase.")] = 15.0,
     cycles: Annotated[int, typer.Option(min=1, help="Times through the phases.")] = 2,
     arrivals: Annotated[
         list[Path] | None,

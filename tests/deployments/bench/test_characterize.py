@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deployments.bench.characterize import Grid, Point, measure, points_of
-from deployments.bench.characterize_report import best_lengths, write_report
+from deployments.bench.characterize_report import as_document, best_lengths, write_report
 from deployments.bench.compare import compare
 from deployments.bench.paper_model import PaperModel
 from deployments.bench.work import Work
@@ -108,12 +108,11 @@ def test_the_report_has_a_static_table_in_it(tmp_path: Path) -> None:
     assert not write_report(tmp_path, plan(), [], False)
 
 
-def test_two_grids_are_compared(tmp_path: Path) -> None:
-    documents = []
-    for name, slower in (("a", 1.0), ("b", 1.25)):
-        (tmp_path / name).mkdir()
-        write_report(tmp_path / name, plan(), points(slower), True)
-        documents.append(json.loads((tmp_path / name / "characterize.json").read_text()))
+def test_two_grids_are_compared() -> None:
+    documents = [
+        as_document(plan(), some, PaperModel(some), is_complete=True)
+        for some in (points(), points(slower=1.25))
+    ]
     assert "| 1.25 (1.25 to 1.25) | 1.25 |" in compare(*documents, across_machines=False)
     documents[1]["plan"]["new_tokens"] = 9
     with pytest.raises(ConfigError, match="new_tokens was 8 and is now 9"):

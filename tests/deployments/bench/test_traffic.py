@@ -115,7 +115,7 @@ def run(out: Path, url: str, *options: str, command: str = "traffic") -> Result:
 
 
 def small(out: Path, url: str, *options: str) -> Result:
-    draw = ["--intervals", "0.4,0.3", "--cvs", "0", "--seconds", "1", "--segments", "2"]
+    draw = ["--intervals", "0.04,0.03", "--cvs", "0", "--seconds", "0.1", "--segments", "2"]
     return run(out, url, *draw, "--timeline", "none", *options)
 
 
@@ -141,7 +141,7 @@ def test_a_run_writes_results_report_pictures_and_arrivals(tmp_path: Path) -> No
     assert len(seen.bodies) == 4 + 6
     assert seen.policies == []
     assert not any("cache_salt" in body for body in seen.bodies)
-    assert "every 0.4 s, CV 0" in (tmp_path / "traffic.md").read_text()
+    assert "every 0.04 s, CV 0" in (tmp_path / "traffic.md").read_text()
     assert (tmp_path / "traffic-latency.png").read_bytes().startswith(b"\x89PNG")
     assert len(list(tmp_path.glob("arrivals-*.csv"))) == 2
 
@@ -189,7 +189,7 @@ def test_failures_are_counted_and_told(tmp_path: Path) -> None:
 
 def test_a_timeline_is_drawn(tmp_path: Path) -> None:
     with scripted_server() as (url, _):
-        options = ["--timeline", "0.3,0.9", "--phase-seconds", "1", "--cycles", "1"]
+        options = ["--timeline", "0.03,0.09", "--phase-seconds", "0.1", "--cycles", "1"]
         small(tmp_path, url, *options)
     assert (tmp_path / "traffic-timeline-1.png").read_bytes().startswith(b"\x89PNG")
 

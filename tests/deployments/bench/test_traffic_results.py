@@ -8,7 +8,7 @@ import pytest
 from deployments.bench.answers import Answer, Slo
 from deployments.bench.arrivals import Arrival, Setting
 from deployments.bench.compare import compare
-from deployments.bench.traffic_report import write_report
+from deployments.bench.traffic_report import as_document, as_markdown
 from deployments.bench.traffic_results import SettingResult, goals, lower_by
 from engine.errors import ConfigError
 
@@ -82,10 +82,7 @@ def test_an_arm_without_answers_has_no_ratio() -> None:
 # ---- documents
 
 
-def document(folder: Path, *found: SettingResult, **plan: Any) -> dict[str, Any]:
-    import json
-
-    folder.mkdir()
+def document(commit: str, *found: SettingResult, **plan: Any) -> dict[str, Any]:
     machine = {
         "cpu": "A",
         "cores": 2,
@@ -95,7 +92,7 @@ def document(folder: Path, *found: SettingResult, **plan: Any) -> dict[str, Any]
         "torch_threads": 1,
         "python": "3.11",
         "versions": {"ray": "1"},
-        "commit": folder.name,
+        "commit": commit,
     }
     told = {
         "benchmark": "traffic",
@@ -106,14 +103,12 @@ def document(folder: Path, *found: SettingResult, **plan: Any) -> dict[str, Any]
         "environment": machine,
         **plan,
     }
-    write_report(folder, told, found, Slo(), {"table": {"4": 3}}, is_complete=True)
-    read: dict[str, Any] = json.loads((folder / "traffic.json").read_text())
-    return read
+    return as_document(told, found, Slo(), {"table": {"4": 3}}, is_complete=True)
 
 
-def test_the_report_has_ratios_and_goals(tmp_path: Path) -> None:
-    document(tmp_path / "run", LOW, HIGH)
-    text = (tmp_path / "run" / "traffic.md").read_text()
+def test_the_report_has_ratios_and_goals() -> None:
+    text = as_markdown(document("abc", LOW, HIGH), [LOW, HIGH], Slo(), [Path("a/bars.png")])
+    assert "![bars](bars.png)" in text
     assert "| off | 2.500 | 2.500 |" in text
     assert "0.72 (0.667 to 0.8)" in text
     assert (
@@ -124,18 +119,18 @@ def test_the_report_has_ratios_and_goals(tmp_path: Path) -> None:
     assert "Static table (largest batch: draft length): 4: 3." in text
 
 
-def test_runs_that_are_alike_are_compared_segment_by_segment(tmp_path: Path) -> None:
+def test_runs_that_are_alike_are_compared_segment_by_segment() -> None:
     faster = result("low", 2.0, off=(1.5, 2.0), adaptive=(1.0, 0.8))
-    a = document(tmp_path / "a", LOW)
-    told = compare(a, document(tmp_path / "b", faster), across_machines=False)
+    a = document("a", LOW)
+    told = compare(a, document("b", faster), across_machines=False)
     assert "| low | off | 0.7 (0.5 to 1) |" in told
     assert "| low | adaptive | 0.5 (0.5 to 0.5) |" in told
     assert "fixed" not in told
     assert "B (commit b) over A (commit a)" in told
 
 
-def test_unlike_runs_are_refused(tmp_path: Path) -> None:
-    a, b = document(tmp_path / "a", LOW), document(tmp_path / "b", LOW, seed=1)
+def test_unlike_runs_are_refused() -> None:
+    a, b = document("a", LOW), document("b", LOW, seed=1)
     with pytest.raises(ConfigError, match="did not measure the same: seed was 0 and is now 1"):
         compare(a, b, across_machines=False)
     with pytest.raises(ConfigError, match="B holds no results"):
