@@ -1,7 +1,8 @@
 """A run's folder: what was measured is on the disk at once, and a run that was stopped goes on.
 
-`plan.json` says what is measured and where; a run with another plan is refused. `measured.jsonl`
-has a line for each measurement; a line that was cut short is as if it had never been begun.
+NAME.plan.json says what is measured and where; a run with another plan is refused.
+NAME.measured.jsonl has a line for each measurement; a line that was cut short is as if it had never
+been begun. Runs of several benchmarks may share a folder.
 """
 
 import json
@@ -13,7 +14,6 @@ from engine.errors import ConfigError
 from engine.files import write_json
 
 Record = dict[str, Any]
-_PLAN, _MEASURED = "plan.json", "measured.jsonl"
 
 
 class Work:
@@ -21,7 +21,8 @@ class Work:
 
     def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
         """Begin in `folder`, or go on there. Raises ConfigError: another run's, or no folder."""
-        self.folder = folder
+        self._plan = folder / f"{plan['benchmark']}.plan.json"
+        self._measured = folder / f"{plan['benchmark']}.measured.jsonl"
         self._records: dict[str, Record] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -41,14 +42,14 @@ class Work:
 
     def add(self, key: str, record: Record) -> None:
         """Keep a measurement. Raises OSError when the disk is full."""
-        with (self.folder / _MEASURED).open("a") as file:
+        with self._measured.open("a") as file:
             file.write(json.dumps({"key": key, **record}) + "\n")
         self._records[key] = record
 
     def _go_on(self, plan: dict[str, Any]) -> None:
-        path = self.folder / _PLAN
+        path, measured = self._plan, self._measured
         if not path.exists():
-            (self.folder / _MEASURED).unlink(missing_ok=True)
+            measured.unlink(missing_ok=True)
             write_json(path, plan, indent=1)
             return
         try:
@@ -58,10 +59,9 @@ class Work:
         difference = first_difference(before, plan)
         if difference is not None:
             raise ConfigError(
-                f"--out: {self.folder} holds another run, {difference}; name another folder, or "
+                f"--out: {path.parent} holds another run, {difference}; name another folder, or "
                 "remove it"
             )
-        measured = self.folder / _MEASURED
         whole = ""
         for line in measured.read_text().splitlines() if measured.exists() else ():
             try:

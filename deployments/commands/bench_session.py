@@ -182,7 +182,7 @@ def _served(
         assert server is not None
         yield server
         return
-    app = App(config.model_dump(mode="json"), config.server.port, session.out)
+    app = App(settings_of(config), config.server.port, session.out)
     try:
         started = time.monotonic()
         if not app.wait(terminal.say, lambda: terminal.stopped):
@@ -248,12 +248,20 @@ def _plan(
         "traffic": {setting.name: setting.digest for setting in session.settings},
         **session.plan,
         "notes": list(session.notes),
-        "server": session.base_url if config is None else _settings_told(config),
+        "server": session.base_url if config is None else _told(config),
         "environment": environment(),
     }
 
 
-def _settings_told(config: AppConfig) -> dict[str, Any]:
-    """Without what says nothing of speed."""
-    told: dict[str, Any] = config.model_dump(mode="json", exclude={"model", "server"})
-    return told
+def settings_of(config: AppConfig) -> dict[str, Any]:
+    """What was set, as a configuration file has it."""
+    settings: dict[str, Any] = config.model_dump(mode="json", exclude_unset=True)
+    if config.policy is not None:
+        settings["policy"] = config.policy.setting
+    return settings
+
+
+def _told(config: AppConfig) -> dict[str, Any]:
+    """Without paths, and what says nothing of speed."""
+    skipped = ("model", "server", "policy", "drafter")
+    return {key: value for key, value in settings_of(config).items() if key not in skipped}

@@ -128,7 +128,7 @@ def test_a_grid_is_measured_once_and_gone_on_with(tmp_path: Path) -> None:
     told: list[str] = []
 
     def go(stop_after: int) -> bool:
-        work = Work(tmp_path / "run", {})
+        work = Work(tmp_path / "run", {"benchmark": "characterize"})
         begun = len(told)
         return measure(
             engine,
@@ -141,11 +141,11 @@ def test_a_grid_is_measured_once_and_gone_on_with(tmp_path: Path) -> None:
         )
 
     assert not go(3)
-    kept = points_of(grid, Work(tmp_path / "run", {}))
+    kept = points_of(grid, Work(tmp_path / "run", {"benchmark": "characterize"}))
     assert [(p.repeat, p.batch_size, p.draft_len) for p in kept] == grid.cells[:3]
     assert go(100)
     assert told[4:] == ["warming up", "batch 2, length 2", *told[-4:]]
-    found = points_of(grid, Work(tmp_path / "run", {}))
+    found = points_of(grid, Work(tmp_path / "run", {"benchmark": "characterize"}))
     assert found[:3] == kept
     assert [(p.repeat, p.batch_size, p.draft_len) for p in found] == grid.cells
     assert all(p.emitted == p.rounds + p.accepted for p in found)

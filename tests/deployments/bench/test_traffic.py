@@ -15,6 +15,8 @@ from deployments.bench.prompts import Fitting, read_texts
 from deployments.bench.traffic import Body, Measuring, answers_of, static_table, turns
 from deployments.bench.work import Work
 from deployments.commands.bench import bench_app
+from deployments.commands.bench_session import settings_of
+from deployments.config import parse_config
 from engine.errors import ConfigError
 from tests.deployments.bench.openai_server import FAIL, Seen, scripted_server
 from tests.tiny_tokenizer import byte_level_tokenizer
@@ -47,7 +49,7 @@ def test_every_arm_gets_every_segment_and_none_is_always_first() -> None:
 
 
 def test_all_arms_answer_the_same_under_policies_of_their_own(tmp_path: Path) -> None:
-    work = Work(tmp_path, {})
+    work = Work(tmp_path, {"benchmark": "traffic"})
     with scripted_server() as (url, seen):
         runs = measuring(url, work)
         runs.warm_up((), None, sets_policy=True)
@@ -66,7 +68,7 @@ def test_all_arms_answer_the_same_under_policies_of_their_own(tmp_path: Path) ->
 
 
 def test_nothing_of_a_turn_that_was_stopped_is_kept(tmp_path: Path) -> None:
-    work = Work(tmp_path, {})
+    work = Work(tmp_path, {"benchmark": "traffic"})
     with scripted_server() as (url, _), pytest.raises(Stopped):
         measuring(url, work, stopped=True).measure(next(turns(SETTINGS, ARMS)))
     assert answers_of(work, SETTINGS[0], ARMS[0]) == {}
@@ -104,6 +106,21 @@ def test_prompts_are_fitted_to_a_length_with_the_chat_template(num_tokens: int) 
 
 def test_the_prompts_that_come_with_paceline_are_all_different() -> None:
     assert len(set(read_texts(None))) == 64
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"policy": {"table": {1: 5, 8: 2}}, "engine": {"max_num_seqs": 8}},
+        {"policy": "off", "autoscaling": {"max_replicas": 2}},
+    ],
+)
+def test_the_application_is_started_with_the_settings_that_were_given(
+    given: dict[str, Any],
+) -> None:
+    config = parse_config(given, "given")
+    assert parse_config(settings_of(config), "again") == config
 
 
 # ---- a whole run, against a server whose policy is not ours
@@ -149,7 +166,7 @@ def test_a_run_writes_results_report_pictures_and_arrivals(tmp_path: Path) -> No
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     with scripted_server() as (url, _):
         small(tmp_path, url)
-        file = tmp_path / "measured.jsonl"
+        file = tmp_path / "traffic.measured.jsonl"
         lines = file.read_text().splitlines(keepends=True)
         assert len(lines) == 4
         file.write_text("".join(lines[:2]))

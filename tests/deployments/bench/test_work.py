@@ -24,7 +24,7 @@ def test_a_line_that_was_cut_short_was_never_measured(tmp_path: Path) -> None:
     work = Work(tmp_path, PLAN)
     work.add("a", {"seconds": 1.5})
     work.add("b", {"seconds": 2.5})
-    file = tmp_path / "measured.jsonl"
+    file = tmp_path / "traffic.measured.jsonl"
     file.write_text(file.read_text()[:-8])
     again = Work(tmp_path, PLAN)
     assert "b" not in again
