@@ -6,7 +6,7 @@ been begun. Runs of several benchmarks may share a folder.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from engine.errors import ConfigError
 from engine.files import write_json
 
 Record = dict[str, Any]
+_NO_MATTER = frozenset({"environment.torch_threads"})
+"""Of a plan: this process's threads before an engine sets its own."""
 
 
 class Work:
@@ -56,7 +58,7 @@ class Work:
             before = json.loads(path.read_text())
         except ValueError:
             raise ConfigError(f"--out: {path} is damaged; name another folder") from None
-        difference = first_difference(before, plan)
+        difference = first_difference(before, plan, ignore=_NO_MATTER)
         if difference is not None:
             raise ConfigError(
                 f"--out: {path.parent} holds another run, {difference}; name another folder, or "
@@ -75,14 +77,11 @@ class Work:
 
 
 def first_difference(
-    before: object,
-    now: object,
-    where: str = "",
-    *,
-    ignore: Callable[[str], bool] = lambda _: False,
+    before: object, now: object, where: str = "", *, ignore: Collection[str] = ()
 ) -> str | None:
-    """Where two JSON documents differ first, in words; None where they do not."""
-    if ignore(where):
+    """Where two JSON documents differ first, in words; None where they do not. `ignore` has dotted
+    names of what may differ."""
+    if where in ignore:
         return None
     if isinstance(before, dict) and isinstance(now, dict):
         for key in [*before, *(key for key in now if key not in before)]:
