@@ -20,6 +20,8 @@ _COMMAND = "from deployments.cli import main; main()"
 _STOP_S = 60.0
 _POLL_S = 0.5
 _TIMEOUT_S = 30.0
+_HEALTH_S = 2.0
+"""Until it answers it is asked again, and a person who wants no more is to be heard."""
 
 
 class Server(Protocol):
@@ -86,7 +88,7 @@ class App:
                 raise PacelineError(f"the application did not start: {told} ({self._log})")
             try:
                 url = self.server.api_url.removesuffix("/v1")
-                health = httpx.get(f"{url}/health", timeout=_TIMEOUT_S, trust_env=False)
+                health = httpx.get(f"{url}/health", timeout=_HEALTH_S, trust_env=False)
                 if health.status_code == httpx.codes.OK:
                     return True
             except httpx.HTTPError:

@@ -13,8 +13,8 @@ from deployments.bench.work import first_difference
 from engine.errors import ConfigError
 
 _HARDWARE = ("cpu", "cores", "gpu")
-_MAY_DIFFER = ("server", "notes")
-"""Of a plan: what two runs are compared for."""
+_MAY_DIFFER = ("server", "notes", "arms", "seed")
+"""Of a plan: what two runs are compared for, and what the digest of the arrivals tells better."""
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any], *, across_machines: bool) -> str:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
 
 _LINE_EVERY_S = 10.0
-_SPARE_TOKENS = 512
-"""Of a sequence's context, for prompts: longer ones are cut."""
+_MOST_PROMPT_TOKENS = 512
+"""Longer prompts lose their beginning."""
 
 bench_app = typer.Typer(
     help="Measure as the paper does: a grid of batch sizes and draft lengths, traffic, traces.",
@@ -53,6 +53,7 @@ def characterize(
     dtype: Dtype = "auto",
     device: Device = "auto",
     compile_forward: Compile = True,
+    kv_cache_mb: Annotated[int, typer.Option(min=1, help="For all sequences at once.")] = 1024,
 ) -> None:
     """Measure time per token by batch size and draft length, and fit the paper's model to it.
 
@@ -81,6 +82,7 @@ def characterize(
             "dtype": dtype,
             "device": device,
             "compile": compile_forward,
+            "kv_cache_mb": kv_cache_mb,
             "max_num_seqs": max(sizes),
             "max_draft_len": max(grid.lengths),
         },
@@ -107,7 +109,7 @@ def characterize(
     is_whole = len(points_of(grid, work)) == len(grid.cells)
     if not is_whole:
         tokenizer = load_tokenizer(config.model)
-        asked = [prompt_ids((text,), (), tokenizer)[-_SPARE_TOKENS:] for text in texts]
+        asked = [prompt_ids((text,), (), tokenizer)[-_MOST_PROMPT_TOKENS:] for text in texts]
         engine = build_engine(config, SpeculationTable(0, ()), terminal.stage)
         settle()
         try:

@@ -245,7 +245,7 @@ def _plan(
         "temperature": session.temperature,
         "ignore_eos": session.ignore_eos,
         "warm_up_s": session.warm_up_s,
-        "traffic": {setting.name: setting.digest for setting in session.settings},
+        "traffic": [setting.digest for setting in session.settings],
         **session.plan,
         "notes": list(session.notes),
         "server": session.base_url if config is None else _told(config),
