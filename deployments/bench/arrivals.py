@@ -9,7 +9,7 @@ import csv
 import hashlib
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,17 +63,16 @@ class Setting:
 
 def gamma_times(
     generator: np.random.Generator, interval_s: float, cv: float, until_s: float
-) -> Iterator[float]:
-    """Arrival times below `until_s`, the first one after one interval.
+) -> list[float]:
+    """As many arrival times as intervals fit into `until_s`, one at least; the last one at its end.
 
-    Shape 1 / cv^2 and scale interval * cv^2 have that mean and that CV.
+    Intervals of shape 1 / cv^2 have that CV. They are scaled to the mean that was asked for: of a
+    few bursty ones the mean would be anything, and two settings would not differ as they say.
     """
-    at_s = 0.0
-    while True:
-        at_s += interval_s if cv == 0 else generator.gamma(1 / cv**2, interval_s * cv**2)
-        if at_s >= until_s:
-            return
-        yield float(at_s)
+    count = max(1, round(until_s / interval_s))
+    intervals = np.ones(count) if cv == 0 else generator.gamma(1 / cv**2, size=count)
+    times = np.cumsum(intervals)
+    return [float(t) for t in times * (min(count * interval_s, until_s) / times[-1])]
 
 
 def gamma_setting(
@@ -86,13 +85,12 @@ def gamma_setting(
     seed: int,
     first_prompt: int = 0,
 ) -> Setting:
-    """Segments of `seconds` each, which all begin anew; other prompts in each of them. None is
-    empty: where nothing would come in time, one request does at half of it."""
+    """Segments of `seconds` each, which all begin anew; other prompts in each of them."""
     generator = np.random.default_rng([seed, round(1e6 * interval_s), round(1e6 * cv)])
     drawn: list[Segment] = []
     prompt = first_prompt
     for _ in range(segments):
-        times = [*gamma_times(generator, interval_s, cv, seconds)] or [seconds / 2]
+        times = gamma_times(generator, interval_s, cv, seconds)
         drawn.append(tuple(Arrival(t, prompt + i, new_tokens) for i, t in enumerate(times)))
         prompt += len(times)
     return Setting(f"every {interval_s:g} s, CV {cv:g}", tuple(drawn), interval_s, cv)
@@ -113,9 +111,7 @@ def phased_setting(
     phases = tuple((phase_s, interval_s) for _ in range(cycles) for interval_s in intervals_s)
     times: list[float] = []
     for number, (length_s, interval_s) in enumerate(phases):
-        times += [
-            number * phase_s + t for t in gamma_times(generator, interval_s, cv, length_s)
-        ] or [(number + 0.5) * phase_s]
+        times += [number * phase_s + t for t in gamma_times(generator, interval_s, cv, length_s)]
     arrivals = tuple(Arrival(t, first_prompt + i, new_tokens) for i, t in enumerate(times))
     name = "timeline, every " + " / ".join(f"{interval_s:g}" for interval_s in intervals_s)
     return Setting(f"{name} s in turn", (arrivals,), None, cv, phases)
