@@ -10,7 +10,7 @@ PACKAGES := policy engine cluster deployments
 CHECKED := $(PACKAGES) benchmarks tests
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve chat observe test fuzz check bench browser clean moved
+.PHONY: help setup serve chat observe test fuzz check bench reproduce browser clean moved
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,22 @@ bench: $(STAMP)  ## Measure tokens/s by batch size and draft length
 browser:  ## Install Chromium, which the console's tests drive (Debian, as root)
 	apt-get update -qq
 	apt-get install -y -qq --no-install-recommends chromium
+
+# Stopped, it goes on where it was; from another commit it wants out/reproduce removed first.
+REPRODUCED := out/reproduce
+reproduce: $(STAMP)  ## The paper's experiments in short, into out/reproduce/ (docs/benchmarks.md)
+	$(VENV)/bin/paceline models get smollm2-135m
+	$(VENV)/bin/paceline bench characterize --out $(REPRODUCED) --batch-sizes 1,4,16 \
+	    --lengths 1,2,4,8 --new-tokens 32 --repeats 2 > /dev/null
+	$(VENV)/bin/paceline bench traffic --out $(REPRODUCED) --table $(REPRODUCED)/characterize.json \
+	    --intervals 1.5,0.5 --cvs 1 --seconds 10 --segments 1 --timeline 0.5,2.5 \
+	    --phase-seconds 8 --cycles 1 --new-tokens 64 --warm-up 10 > /dev/null
+	cat $(REPRODUCED)/characterize.md $(REPRODUCED)/traffic.md > $(REPRODUCED)/report.md
+	@if $(VENV)/bin/paceline simulate --help > /dev/null 2>&1; then \
+	    $(VENV)/bin/paceline simulate --cost a100-7b --replicas 20 --gamma 0.05,1 \
+	        --report $(REPRODUCED)/simulate; \
+	fi
+	@echo "The report: $(REPRODUCED)/report.md"
 
 clean:  ## Remove .venv and everything that was built (not the cached models)
 	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks.report import Goal, Spread
+from deployments.bench.results import Goal, Spread
 from policy.stats import StatsWindow
 
 LEAST_TO_BEST_FIXED = 0.97

@@ -19,8 +19,8 @@ from benchmarks.options import Options, parser
 from benchmarks.peers.workloads import CHAT, REWRITING, Workload, workloads
 from benchmarks.progress import measuring
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
-from benchmarks.report import Goal, Spread, print_goals, write_json
-from benchmarks.settle import settle
+from deployments.bench.results import Goal, Spread, print_goals, write_json
+from deployments.bench.settle import settle
 from deployments.models.store import resolve_model
 from engine.build import build_engine
 from engine.config import DrafterConfig, EngineConfig

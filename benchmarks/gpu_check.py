@@ -26,7 +26,7 @@ from rich.table import Table
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from benchmarks.report import Goal, print_goals, write_json
+from deployments.bench.results import Goal, print_goals, write_json
 from engine import attention
 from engine.calibrate.grid import Grid
 from engine.calibrate.measure import calibrate

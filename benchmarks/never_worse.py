@@ -38,9 +38,9 @@ from benchmarks.options import Options, parser
 from benchmarks.peers.workloads import CHAT, REWRITING, Workload, workloads
 from benchmarks.progress import Begin, measuring
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
-from benchmarks.report import Spread, print_goals, write_json
-from benchmarks.settle import settle
 from benchmarks.visits import NEW_TOKENS, ROUNDS, Visit
+from deployments.bench.results import Spread, print_goals, write_json
+from deployments.bench.settle import settle
 from deployments.config import parse_config
 from deployments.knowledge import Knowledge
 from deployments.models.cache import default_home

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.options import Options, parser
 from benchmarks.progress import measuring
-from benchmarks.report import Goal, Spread, print_goals, write_json
+from deployments.bench.results import Goal, Spread, print_goals, write_json
 from engine.ranks.hub import Hub
 from engine.ranks.spec import RankSpec
 from engine.ranks.uplink import Uplink

@@ -26,8 +26,8 @@ import ray
 from rich.console import Console
 
 from benchmarks.fleet import CONFIGURED, IN_TIME_S, MAX_DRAFT_LEN, Fleet, Reports
-from benchmarks.report import Goal, Spread, print_goals, write_json
 from cluster.policy_client import RayPolicyClient
+from deployments.bench.results import Goal, Spread, print_goals, write_json
 from policy.actor import PolicyActor
 
 STEPS = (10, 30, 100, 300, 1000)

@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.options import Options, parser
 from benchmarks.progress import measuring
-from benchmarks.report import write_json
+from deployments.bench.results import write_json
 from tests.tiny_tokenizer import byte_level_tokenizer
 
 TP_SIZES = (1, 2, 4)

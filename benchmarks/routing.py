@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.progress import measuring
-from benchmarks.report import Goal, print_goals, write_json
 from benchmarks.routing_simulation import (
     Answer,
     Ask,
@@ -29,6 +28,7 @@ from benchmarks.routing_simulation import (
     speculative,
 )
 from benchmarks.routing_workloads import at_load, chat, heavy_tailed, trace
+from deployments.bench.results import Goal, print_goals, write_json
 from deployments.routing.books import RoutingBooks
 from deployments.routing.view import SeenRequest
 

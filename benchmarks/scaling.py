@@ -15,10 +15,10 @@ from rich.table import Table
 from benchmarks.day import Part, simulate
 from benchmarks.options import Options, parser
 from benchmarks.progress import Begin, measuring
-from benchmarks.report import Goal, Spread, print_goals, write_json
 from benchmarks.roofline import Machine, matmul_rate, read_bandwidth
 from benchmarks.scheduling import books_bytes, step_seconds, where_time_goes
 from benchmarks.steps import Cell, StepBench
+from deployments.bench.results import Goal, Spread, print_goals, write_json
 from deployments.models.store import resolve_model
 from engine.model import DTYPES
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from deployments.commands.bench import bench_app
 from deployments.commands.calibrate import calibrate
 from deployments.commands.chat import chat
 from deployments.commands.dashboards import dashboards_app
@@ -40,6 +41,7 @@ app.add_typer(models_app, name="models")
 app.add_typer(policy_app, name="policy")
 app.add_typer(draft_app, name="draft")
 app.add_typer(dashboards_app, name="dashboards")
+app.add_typer(bench_app, name="bench")
 
 
 def _show_version(wanted: bool) -> None:

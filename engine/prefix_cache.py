@@ -10,12 +10,17 @@ from hashlib import blake2b
 from struct import pack
 
 
-def extend_digests(digests: list[bytes], tokens: ReadOnly[int], block_size: int) -> None:
-    """Append the digests of all full blocks of `tokens` that `digests` lacks.
+def extend_digests(
+    digests: list[bytes], tokens: ReadOnly[int], block_size: int, salt: str = ""
+) -> None:
+    """Append the digests of all full blocks of `tokens` that `digests` lacks. Under another salt a
+    text goes by other digests.
 
     They are cryptographic: whoever could make two texts collide would read with another's KV.
     """
-    parent = digests[-1] if digests else b""
+    # As long as any other parent, so that no salt reads as the beginning of a block.
+    root = blake2b(salt.encode(), digest_size=32).digest() if salt else b""
+    parent = digests[-1] if digests else root
     layout = f"{block_size}q"
     for start in range(len(digests) * block_size, len(tokens) - block_size + 1, block_size):
         block = pack(layout, *tokens[start : start + block_size])

@@ -173,6 +173,8 @@ class Request:
     """The beginning of its output, where another engine had begun it: the rest is what that one
     would have made of it, given the same seed. As after a preemption, they are computed again, not
     told again, and count wherever the output counts (`max_tokens`, penalties, the grammar)."""
+    cache_salt: str = ""
+    """Computed tokens are shared among requests of one salt alone. Never changes the output."""
 
     def continued(self, token_ids: tuple[int, ...]) -> "Request":
         """The rest of it, once these tokens more were told. The prompt's log-probabilities were

@@ -118,7 +118,7 @@ class Scheduler:
         lines = self._queues.lines
         turns = lines.turns()
         while (seq := turns.next()) is not None:
-            extend_digests(seq.digests, seq.tokens, block_size)
+            extend_digests(seq.digests, seq.tokens, block_size, seq.request.cache_salt)
             if self._awaits(seq, under_way):
                 turns.pass_over(seq)
                 continue
@@ -366,7 +366,7 @@ class Scheduler:
         """Make findable the blocks from `first` on that the target has filled. Rejected drafts are
         not counted in it."""
         size = self._pool.block_size
-        extend_digests(seq.digests, seq.tokens, size)
+        extend_digests(seq.digests, seq.tokens, size, seq.request.cache_salt)
         for index in range(first, seq.num_computed // size):
             self._pool.cache.publish(seq.block_ids[index], seq.digests[index])
 

@@ -14,8 +14,8 @@ from benchmarks.heat_map import plot_cells
 from benchmarks.never_worse import _lengths
 from benchmarks.peers.workloads import Workload
 from benchmarks.policy_actor import Broadcast, limit_of, percentile
-from benchmarks.report import Spread
 from benchmarks.visits import FURTHER_PROMPTS, ROUNDS, Visit
+from deployments.bench.results import Spread
 from engine.core import EngineStatus
 from engine.request import FinishReason, Request, TokenDelta
 from policy.board import Introduction, PolicyBoard

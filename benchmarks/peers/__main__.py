@@ -19,7 +19,7 @@ from benchmarks.peers.measuring import Results, Task, measure, num_measurements,
 from benchmarks.peers.tables import json_cells, print_missing, print_results
 from benchmarks.peers.workloads import FIRST_TOKEN, workloads
 from benchmarks.prompts import DEFAULT_PROMPTS
-from benchmarks.report import print_goals, write_json
+from deployments.bench.results import print_goals, write_json
 from deployments.models.cache import default_home
 from deployments.models.catalog import EMBEDDED
 from deployments.models.store import resolve_model

@@ -8,7 +8,7 @@ from functools import partial
 from benchmarks.peers.contenders import OURS, Contender
 from benchmarks.peers.measuring import Cell, Results
 from benchmarks.peers.workloads import CHAT, FIRST_TOKEN, FIRST_TOKEN_PROMPT, REWRITING
-from benchmarks.report import Goal, Spread
+from deployments.bench.results import Goal, Spread
 
 SLACK_BYTES = 600_000_000
 """Of memory, for what is neither weights nor KV cache."""

@@ -10,7 +10,7 @@ from rich.table import Table
 from benchmarks.peers.goals import NotMeasured, best, our_cells, paired_ratios
 from benchmarks.peers.measuring import Cell, Results
 from benchmarks.peers.workloads import FIRST_TOKEN, FIRST_TOKEN_PROMPT
-from benchmarks.report import Spread
+from deployments.bench.results import Spread
 
 
 def print_results(console: Console, results: Results, batch_sizes: Sequence[int]) -> None:

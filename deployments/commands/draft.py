@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from deployments.commands.numbers import whole_numbers
 from deployments.commands.options import Compile, Device, Dtype
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def evaluate_draft(
     from engine.evaluate.draft import ACCEPTANCE_BATCH, Evaluation, evaluate, num_runs
     from policy.table import SpeculationTable
 
-    sizes = _numbers(batch_sizes, "--batch-sizes", 1, 1024)
-    wanted = [0, *_numbers(lengths, "--lengths", 1, 16)]
+    sizes = whole_numbers(batch_sizes, "--batch-sizes", 1, 1024)
+    wanted = [0, *whole_numbers(lengths, "--lengths", 1, 16)]
     for path in (json_file, plot):
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(f"{path}: there is no folder {path.absolute().parent}")
@@ -170,20 +171,6 @@ def _prompts(paths: list[Path], folder: Path, most: int) -> list[list[int]]:
         else tokenizer.encode(source.text)
         for source in some
     ]
-
-
-def _numbers(text: str, name: str, least: int, most: int) -> list[int]:
-    from engine.errors import ConfigError
-
-    try:
-        numbers = [int(number) for number in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(least <= number <= most for number in numbers):
-        raise ConfigError(
-            f"{name} must be numbers from {least} to {most} with commas between, got {text!r}"
-        )
-    return sorted(set(numbers))
 
 
 def _as_json(evaluation: "Evaluation") -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """`paceline policy`: the speculation policy of a running application, shown, set and explained."""
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +7,7 @@ import typer
 
 from deployments.commands.options import ApiKey
 from deployments.commands.policy_account import print_account
-from deployments.commands.policy_answers import ask, one_kind
+from deployments.commands.policy_answers import ask, one_kind, taken_over
 from deployments.commands.policy_show import print_history, print_policy
 from engine.errors import ConfigError
 from policy.choice import parse_choice
@@ -16,9 +15,6 @@ from policy.export import ExportFormat
 from policy.quoting import shown
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-TAKEN_OVER_S = 3.0
-"""A replica between two steps reports within a fraction of this."""
-POLL_S = 0.1
 DEFAULT_MAX_BATCH = 1024
 """Of another engine, in an exported schedule: more than most run at once."""
 
@@ -48,7 +44,7 @@ def set_(
 ) -> None:
     """Set the policy: adaptive, off, fixed K, or table '1:5,4:3,16:1'."""
     body = {"policy": read_policy(mode, value)}
-    print_policy(_taken_over(url, api_key, ask("PUT", url, api_key, body=body)))
+    print_policy(taken_over(url, api_key, ask("PUT", url, api_key, body=body)))
 
 
 @policy_app.command()
@@ -106,25 +102,6 @@ def export(
             raise ConfigError(f"--out: can't write {out}: {error.strerror or error}") from None
     for note in exported.notes:
         typer.echo(note, err=True)
-
-
-def _taken_over(url: str, api_key: str | None, described: dict[str, Any]) -> dict[str, Any]:
-    """The answer once every replica reports the table in force, or after a short while."""
-    deadline_s = time.monotonic() + TAKEN_OVER_S
-    while not _in_force_everywhere(described) and time.monotonic() < deadline_s:
-        time.sleep(POLL_S)
-        described = ask("GET", url, api_key)
-    return described
-
-
-def _in_force_everywhere(described: dict[str, Any]) -> bool:
-    """Whether each replica has the table of its kind, or of all of them."""
-    versions = {kind.get("kind"): kind["table"]["version"] for kind in described.get("kinds") or ()}
-    version = described["table"]["version"]
-    return all(
-        replica["version_in_force"] >= versions.get(replica.get("kind"), version)
-        for replica in described["replicas"]
-    )
 
 
 def read_policy(mode: str, value: str | None) -> str | dict[str, Any]:

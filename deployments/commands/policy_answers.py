@@ -1,5 +1,6 @@
 """What a running application answers about its policy, or why it does not."""
 
+import time
 from typing import Any
 
 from deployments.commands.options import bearer
@@ -7,6 +8,9 @@ from engine.errors import ConfigError
 from policy.quoting import shown
 
 TIMEOUT_S = 30.0
+TAKEN_OVER_S = 3.0
+"""A replica between two steps reports within a fraction of this."""
+POLL_S = 0.1
 MAX_REASON_CHARACTERS = 400
 """How much is shown of another server's error message."""
 
@@ -43,6 +47,25 @@ def ask(
     if answer.status_code == httpx.codes.OK and isinstance(told, dict) and expected in told:
         return told
     raise ConfigError(f"{url} answered {answer.status_code}: {_reason(told, answer.text)}")
+
+
+def taken_over(url: str, api_key: str | None, described: dict[str, Any]) -> dict[str, Any]:
+    """The answer once every replica reports the table in force, or after a short while."""
+    deadline_s = time.monotonic() + TAKEN_OVER_S
+    while not in_force_everywhere(described) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+        described = ask("GET", url, api_key)
+    return described
+
+
+def in_force_everywhere(described: dict[str, Any]) -> bool:
+    """Whether each replica has the table of its kind, or of all of them."""
+    versions = {kind.get("kind"): kind["table"]["version"] for kind in described.get("kinds") or ()}
+    version = described["table"]["version"]
+    return all(
+        replica["version_in_force"] >= versions.get(replica.get("kind"), version)
+        for replica in described["replicas"]
+    )
 
 
 def kinds_of(described: dict[str, Any]) -> list[dict[str, Any]]:

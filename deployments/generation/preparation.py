@@ -244,6 +244,7 @@ def _job(
             prompt.token_ids,
             _of_choice(sampling, index),
             parsed.priority or 0,
+            cache_salt=parsed.cache_salt or "",
         )
         for index in range(parsed.num_choices)
     )

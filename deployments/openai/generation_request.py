@@ -60,6 +60,9 @@ class GenerationRequest(StrictModel):
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     priority: int | None = Field(default=None, description="Lower goes first; 0 if left out.")
+    cache_salt: Text | None = Field(
+        default=None, description="Computed tokens are shared among requests of one salt alone."
+    )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     speculation: Speculation | None = None

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deployments.commands.policy import _in_force_everywhere, policy_app, read_policy
+from deployments.commands.policy import policy_app, read_policy
+from deployments.commands.policy_answers import in_force_everywhere
 from engine.errors import ConfigError
 from policy.board import Introduction, PolicyBoard
 from policy.choice import parse_choice
@@ -137,7 +138,7 @@ def test_a_table_is_awaited_on_the_replicas_of_its_kind_alone(server: StubServer
     described = server.board.describe() | {"kinds": [_kind("cpu", 3, []), _kind("gpu", 7, [])]}
     for kind, version, in_force in (("cpu", 3, True), ("gpu", 3, False), ("gpu", 7, True)):
         described["replicas"] = [{"kind": kind, "version_in_force": version}]
-        assert _in_force_everywhere(described) is in_force
+        assert in_force_everywhere(described) is in_force
 
 
 def test_history_tells_each_table_with_its_reason(server: StubServer) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence as ReadOnly
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,16 @@ def test_digests_tell_text_and_place_and_stay_the_same() -> None:
     assert digests([2**40, 0])[0].hex()[:16] == "b007816c3d7ac250"
 
 
+def test_a_salt_parts_texts_that_are_alike() -> None:
+    def digests(salt: str) -> list[bytes]:
+        found: list[bytes] = []
+        extend_digests(found, [1, 2, 3, 4], 2, salt)
+        return found
+
+    assert digests("a") == digests("a")
+    assert len({*digests(""), *digests("a"), *digests("b")}) == 6
+
+
 # ---- the same tokens
 
 
@@ -104,6 +115,17 @@ def turns(chance: random.Random, sampled: bool) -> list[Request]:
             )
         )
     return requests
+
+
+def test_only_requests_of_one_salt_share_what_is_computed(target: Path) -> None:
+    engine = tiny_engine(target)
+    cached = [
+        run(engine, [replace(greedy(f"{number}", LONG, 4), cache_salt=salt)])[
+            f"{number}"
+        ].num_cached_tokens
+        for number, salt in enumerate(("a", "b", "b", "a", ""))
+    ]
+    assert [found > 0 for found in cached] == [False, False, True, True, False]
 
 
 @pytest.mark.parametrize("sampled", [False, True])

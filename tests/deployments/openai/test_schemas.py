@@ -97,6 +97,7 @@ def test_defaults_are_those_of_openai() -> None:
     [
         *("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stop_token_ids"),
         *("stream", "stream_options", "speculation", "min_tokens", "min_p", "n", "priority"),
+        *("cache_salt",),
         *("presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"),
         *("bad_words", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens"),
         *("logprobs", "prompt_logprobs", "response_format", "structured_outputs"),

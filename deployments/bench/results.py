@@ -1,4 +1,4 @@
-"""What every benchmark shares: where it ran, how a spread is told, goals, and the JSON file."""
+"""What benchmarks share: where it ran, how a spread is told, goals, and the JSON file."""
 
 import os
 import platform
@@ -70,8 +70,13 @@ def print_goals(console: Console, goals: Sequence[Goal]) -> None:
 
 
 def write_json(path: Path, results: dict[str, Any], goals: Sequence[Goal]) -> None:
-    """Atomically, so that an interrupted run leaves the last good file."""
+    """With where it ran, atomically, so that an interrupted run leaves the last good file."""
     document = {"environment": environment(), **results, "goals": [asdict(g) for g in goals]}
+    write_results(path, document)
+
+
+def write_results(path: Path, document: dict[str, Any]) -> None:
+    """A document that tells by itself where it ran."""
     files.write_json(path, document, indent=1)
 
 
@@ -83,12 +88,11 @@ def _cpu_model() -> str:
 
 
 def _commit() -> str | None:
-    folder = Path(__file__).parent
-    shown = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        shown = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+    except OSError:  # no git
+        return None
     return shown.stdout.strip() or None

@@ -1,0 +1,1 @@
+"""The paper's experiments, on any machine: measured, kept, reported and compared."""
