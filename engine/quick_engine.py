@@ -1,0 +1,368 @@
+"""An engine of thousands on a virtual clock: what `Engine.step` does, in a fraction of its time.
+
+Most steps of a simulation only move decoding sequences on. Such a step is computed here in one
+loop, without the plan, drafts and answers as data that a real target and drafter need. Whatever has
+to be decided is still decided by the engine's own code: admission, shares of prompts, probes, tables
+and budgets, and steps for which blocks might run out. That both ways come to the same, to the last
+bit of every count and second, is what `tests/engine/test_quick_engine.py` holds.
+"""
+
+from collections.abc import Sequence as ReadOnly
+from random import Random
+from typing import NamedTuple, Protocol
+
+from engine.config import EngineConfig
+from engine.core import Engine
+from engine.draft_record import DraftRecord
+from engine.grammar import GrammarCompiler
+from engine.plan import NO_DRAFT, Draft, SeqSlice, SliceResult, StepPlan, StepResult
+from engine.request import TokenDelta
+from engine.sequence import Sequence
+from engine.shares import fair_shares
+from engine.simulate import EOS, VOCAB_SIZE, VirtualClock
+from policy.stats import Fate, StepShape
+from policy.table import MAX_DRAFT_LEN, SpeculationTable
+
+TOKEN = 1
+"""What every text consists of: what it says matters to nobody, and its prompt tells it apart."""
+_WRONG = 2
+_TEXTS = [(TOKEN,) * length for length in range(MAX_DRAFT_LEN + 2)]
+
+
+class PassCosts(Protocol):
+    """Seconds of passes of a target and of a draft model."""
+
+    def target_seconds(
+        self, num_decoding: int, num_drafted: int, num_prompt: int, context: float
+    ) -> float:
+        """Of a target pass over so many decoding sequences with so many draft tokens in all, and so
+        many prompt tokens; `context`: tokens before those, on average over all sequences."""
+
+    def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
+        """Of drafting for so many sequences, `longest` tokens at most. `num_behind`: tokens of
+        their texts that the draft model has yet to read; `context`: of all of them together."""
+
+
+class Luck:
+    """Which draft tokens are right: by the place in the text, whoever asks and when, so that
+    policies are compared on the same luck."""
+
+    def __init__(self, seed: int, acceptance: "AcceptanceOf") -> None:
+        self._seed = seed
+        self._acceptance = acceptance
+        self._rolls: dict[str, tuple[list[float], tuple[float, ...]]] = {}
+
+    def num_right(self, request_id: str, place: int, length: int, max_tokens: int) -> int:
+        """Of a draft of `length` tokens that begins at new token `place`, those before the first
+        wrong one."""
+        rolls, chances = self._rolls.get(request_id) or self._roll(request_id, max_tokens)
+        right = 0
+        while right < length and rolls[place + right] < chances[right]:
+            right += 1
+        return right
+
+    def forget(self, request_id: str) -> None:
+        self._rolls.pop(request_id, None)
+
+    def _roll(self, request_id: str, max_tokens: int) -> tuple[list[float], tuple[float, ...]]:
+        draw = Random(f"{self._seed} {request_id}").random
+        chances = self._acceptance(request_id)
+        chances += chances[-1:] * (MAX_DRAFT_LEN - len(chances))
+        found = [draw() for _ in range(max_tokens + MAX_DRAFT_LEN)], chances
+        self._rolls[request_id] = found
+        return found
+
+
+class AcceptanceOf(Protocol):
+    def __call__(self, request_id: str) -> tuple[float, ...]:
+        """How likely a draft token is right whose forerunners were, by position in the draft; the
+        last holds for those beyond."""
+
+
+class CostedTarget:
+    """The `Executor` of steps that take the long way."""
+
+    failure = None
+
+    def __init__(self, clock: VirtualClock, costs: PassCosts) -> None:
+        self._clock = clock
+        self._costs = costs
+
+    def execute(self, plan: StepPlan, drafts: ReadOnly[Draft]) -> StepResult:
+        prefilling = plan.slices[plan.num_decoding :]
+        seconds = self._costs.target_seconds(
+            len(plan.slices) - len(prefilling),
+            sum([len(draft.token_ids) for draft in drafts]),
+            sum([part.num_tokens for part in prefilling]),
+            sum([part.start for part in plan.slices]) / len(plan.slices),
+        )
+        self._clock.advance(seconds)
+        slices = tuple(
+            SliceResult(_TEXTS[draft.token_ids.count(TOKEN) + 1]) if part.samples else SliceResult()
+            for part, draft in zip(plan.slices, drafts, strict=True)
+        )
+        return StepResult(slices, target_seconds=seconds, verify_seconds=0.0)
+
+    def close(self) -> None:
+        pass
+
+
+class CostedDrafter:
+    """The `Drafter` of those steps: a model with KV of its own, as `ModelDrafter`."""
+
+    def __init__(self, clock: VirtualClock, costs: PassCosts, luck: Luck) -> None:
+        self._clock = clock
+        self._costs = costs
+        self._luck = luck
+
+    def propose(self, slices: ReadOnly[SeqSlice]) -> list[Draft]:
+        asked = [part for part in slices if part.draft_len]
+        if asked:
+            longest = max([part.draft_len for part in asked])
+            behind = sum([part.end - part.draft_computed - 1 for part in asked])
+            context = sum([part.draft_computed for part in asked])
+            self._clock.advance(self._costs.draft_seconds(len(asked), longest, behind, context))
+        return [self._draft(part) if part.draft_len else NO_DRAFT for part in slices]
+
+    def _draft(self, part: SeqSlice) -> Draft:
+        length, place = part.draft_len, part.end - part.num_prompt
+        right = self._luck.num_right(part.request_id, place, length, part.sampling.max_tokens)
+        guesses = _TEXTS[right] + (_WRONG,) * (length - right)
+        return Draft(guesses, part.end + length - 1)
+
+
+class Told(NamedTuple):
+    """What a step comes to, as far as anybody outside waits for it."""
+
+    first: list[TokenDelta]
+    """First tokens of requests."""
+    ended: list[str]
+
+
+class QuickEngine(Engine):
+    """An engine for requests of plain text, of one priority and of no tenant, each with
+    `ignore_eos`. Its steps are taken by `quick_step`, or by `step`, in any order."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        clock: VirtualClock,
+        costs: PassCosts,
+        luck: Luck,
+        *,
+        num_blocks: int,
+        max_model_len: int,
+        table: SpeculationTable,
+    ) -> None:
+        super().__init__(
+            config,
+            executor=CostedTarget(clock, costs),
+            drafter=CostedDrafter(clock, costs, luck),
+            num_blocks=num_blocks,
+            max_model_len=max_model_len,
+            vocab_size=VOCAB_SIZE,
+            eos_token_ids=frozenset({EOS}),
+            grammars=GrammarCompiler(config.model, VOCAB_SIZE, frozenset({EOS})),
+            table=table,
+            clock=clock,
+        )
+        self._virtual = clock
+        self._costs = costs
+        self._luck = luck
+        self._max_step_tokens = config.max_step_tokens
+        self._most_growth = -(-(config.max_draft_len + 1) // config.block_size)
+        """Blocks that a sequence takes in a step, at most."""
+
+    def output_lengths(self) -> list[tuple[str, int]]:
+        """New tokens so far, of each running request."""
+        running = self._scheduler._queues.running
+        return [(seq.request_id, len(seq.tokens) - seq.num_prompt) for seq in running]
+
+    def quick_step(self) -> Told:
+        """As `step`, of which it tells first tokens and ends alone."""
+        table, further, budget = self._table, 0, self._table.budget
+        if budget is not None:
+            further = self._prober.further(budget.probe_share)
+            if self._prober.is_plain_due:
+                table, further = SpeculationTable(table.version, ()), 0
+        scheduler = self._scheduler
+        queues = scheduler._queues
+        # Beyond these lie the cases that need more thought than time.
+        num_running = len(queues.running) + len(queues.waiting)
+        most_running = min(num_running, scheduler._max_num_seqs)
+        has_room = self._pool.num_free >= self._most_growth * len(queues.running)
+        if further or not has_room or most_running > self._max_step_tokens:
+            return self._long_step()
+        if queues.waiting:
+            scheduler._admit()
+            if self._pool.num_free < self._most_growth * len(queues.running):
+                return self._long_step()  # which admits nobody more
+        running = queues.running
+        decoding = [seq for seq in running if 0 < seq.num_computed == len(seq.tokens) - 1]
+        parts: list[SeqSlice] = []
+        if len(decoding) < len(running):
+            prefilling = queues.prefilling
+            pending = [seq.num_pending for seq in prefilling]
+            shares = fair_shares(pending, self._max_step_tokens - len(decoding))
+            parts = [
+                scheduler._slice(seq, share, 0, 0)
+                for seq, share in zip(prefilling, shares, strict=True)
+                if share > 0
+            ]
+        elif not decoding:
+            return Told([], [])
+        return self._quick(table, decoding, parts)
+
+    def _long_step(self) -> Told:
+        by_id = dict(self._scheduler._queues._by_id)
+        deltas = self.step()
+        ended = [delta.request_id for delta in deltas if delta.finish_reason is not None]
+        for request_id in ended:
+            self._luck.forget(request_id)
+        first = [
+            delta
+            for delta in deltas
+            if 0 < len(delta.token_ids) == len(by_id[delta.request_id].output)
+        ]
+        return Told(first, ended)
+
+    def _quick(
+        self, table: SpeculationTable, decoding: list[Sequence], parts: list[SeqSlice]
+    ) -> Told:
+        scheduler, stats, pool = self._scheduler, self._stats, self._pool
+        block_size, has_draft = pool.block_size, pool.cache._has_draft
+        num_decoding = len(decoding)
+        started = self._virtual()
+        # plan: see Scheduler.plan
+        rung = table.rung(num_decoding) if decoding else None
+        lengths = scheduler._capped(table.lengths_of(rung))
+        draft_len = lengths.longest
+        budget = table.budget if draft_len and rung is not None else None
+        modelled, looked_up = lengths
+        if budget is not None and rung is not None:
+            share, other = budget.modelled, budget.looked_up
+            acceptance, break_even = share.acceptance, share.break_even[rung]
+            longest = scheduler._max_draft_len
+            # Nothing is looked up here, so that all records of it are as new.
+            looked_up = DraftRecord().draft_len(other.acceptance, other.break_even[rung], longest)
+        asked: list[tuple[int, int]] = []
+        num_drafted = num_drafting = num_behind = draft_context = most_asked = 0
+        for seq in decoding:
+            num_tokens = len(seq.tokens)
+            if draft_len:
+                if budget is not None:
+                    modelled = seq.modelled.draft_len(acceptance, break_even, longest)
+                granted = modelled if modelled > looked_up else looked_up
+                if granted:
+                    granted = seq.useful_draft(granted)
+                length = modelled if modelled < granted else granted
+                asked.append((length, looked_up if looked_up < granted else granted))
+                num_tokens += granted
+            if num_tokens > len(seq.block_ids) * block_size:
+                pool.grow(seq.block_ids, num_tokens)
+            if has_draft[seq.block_ids[seq.draft_computed // block_size]]:
+                scheduler._count_shared_draft_kv(seq)
+            if draft_len and length:
+                num_drafting += 1
+                num_drafted += length
+                num_behind += len(seq.tokens) - seq.draft_computed - 1
+                draft_context += seq.draft_computed
+                if length > most_asked:
+                    most_asked = length
+        num_prompt = sum([part.num_tokens for part in parts])
+        self.step_tokens = num_decoding + num_prompt
+        self._prober.planned(has_drafts=draft_len > 0, is_probe=False)
+        # propose and execute
+        now = started
+        if num_drafting:
+            now += self._costs.draft_seconds(
+                num_drafting, most_asked, num_behind, draft_context
+            )
+        draft_seconds = now - started
+        starts = sum([seq.num_computed for seq in decoding])
+        num_slices = num_decoding + len(parts)
+        context = (starts + sum([part.start for part in parts])) / num_slices
+        target_seconds = self._costs.target_seconds(num_decoding, num_drafted, num_prompt, context)
+        now += target_seconds
+        seconds = now - started
+        self._virtual.advance_to(now)
+        # commit and count: see Scheduler._book, Engine._record and Engine._count
+        fates: dict[tuple[int, int, bool, bool], int] = {}
+        first: list[TokenDelta] = []
+        ended: list[str] = []
+        num_accepted = 0
+        for index, seq in enumerate(decoding):
+            tokens, start = seq.tokens, seq.num_computed
+            length = right = 0
+            if draft_len:
+                length, lookup_len = asked[index]
+                if length:
+                    right = self._luck.num_right(
+                        seq.request_id,
+                        len(tokens) - seq.num_prompt,
+                        length,
+                        seq.request.sampling.max_tokens,
+                    )
+                    num_accepted += right
+                    behind = seq.draft_computed
+                    seq.modelled.note(length, right)
+                    seq.draft_computed = max(behind, min(start + length, start + 1 + right))
+                else:
+                    seq.modelled.note(0, 0)
+                fate = (length, right, length > 0, lookup_len > 0)
+                fates[fate] = fates.get(fate, 0) + 1
+            if len(tokens) == seq.num_prompt:  # all but its last token was found in the cache
+                cached = seq.num_cached_tokens or 0
+                first.append(
+                    TokenDelta(seq.request_id, _TEXTS[right + 1], num_cached_tokens=cached)
+                )
+            tokens += _TEXTS[right + 1]
+            seq.num_computed = end = start + 1 + right
+            if start // block_size < end // block_size:
+                scheduler._publish(seq, start // block_size)
+            if length and behind < seq.draft_computed:
+                scheduler._publish_draft(seq, behind // block_size)
+            if len(tokens) >= seq.max_len:
+                scheduler._queues.remove(seq)
+                ended.append(seq.request_id)
+        begun = {part.request_id for part in parts if len(part.tokens) == part.num_prompt}
+        told = self._book_prompts(parts, notes_drafts=draft_len > 0)
+        first += [delta for delta in told if delta.request_id in begun]
+        ended += [delta.request_id for delta in told if delta.finish_reason is not None]
+        for request_id in ended:
+            self._luck.forget(request_id)
+        self._steps += 1
+        stats.steps += 1
+        stats.steps_without_draft += not draft_len
+        stats.draft_seconds += draft_seconds
+        stats.target_seconds += target_seconds
+        if not draft_len:
+            if decoding or told:
+                stats.record_rounds(0, 0, 1, num_decoding + len(told))
+        else:
+            if told:
+                stats.record_rounds(0, 0, 1, len(told))
+            for (length, right, asks_model, asks_text), times in fates.items():
+                stats.record_rounds(length, right, right + 1, times)
+                if asks_model or asks_text:
+                    fate_of = Fate(length, right, False, asks_model, asks_text)
+                    stats.record_drafts(num_decoding, fate_of, times)
+        self._throughput.note(self.step_tokens + num_accepted, seconds)
+        if not parts:
+            shape = StepShape(num_decoding, most_asked, num_drafted)
+            stats.record_step(shape, context, seconds - draft_seconds, draft_seconds)
+            if self._table.budget is not None:
+                emitted = num_decoding + num_accepted
+                self._prober.record(num_decoding, draft_len, seconds, emitted)
+        return Told(first, ended)
+
+    def _book_prompts(self, parts: list[SeqSlice], *, notes_drafts: bool) -> list[TokenDelta]:
+        """First tokens, and those of sequences that go on after they were preempted."""
+        scheduler, told = self._scheduler, []
+        for part in parts:
+            seq = scheduler._queues[part.request_id]
+            outcome = SliceResult(_TEXTS[1]) if part.samples else SliceResult()
+            delta = scheduler._book(seq, part, NO_DRAFT, outcome, notes_drafts)
+            if delta is not None:
+                told.append(delta)
+        return told
