@@ -7,6 +7,7 @@ and budgets, and steps for which blocks might run out. That both ways come to th
 bit of every count and second, is what `tests/engine/test_quick_engine.py` holds.
 """
 
+from collections import Counter
 from collections.abc import Sequence as ReadOnly
 from random import Random
 from typing import NamedTuple, Protocol
@@ -20,7 +21,7 @@ from engine.request import TokenDelta
 from engine.sequence import Sequence
 from engine.shares import fair_shares
 from engine.simulate import EOS, VOCAB_SIZE, VirtualClock
-from policy.stats import Fate, StepShape
+from policy.stats import Fate, StatsWindow, StepShape, batch_bucket
 from policy.table import MAX_DRAFT_LEN, SpeculationTable
 
 TOKEN = 1
@@ -38,6 +39,9 @@ class PassCosts(Protocol):
         """Of a target pass over so many decoding sequences with so many draft tokens in all, and so
         many prompt tokens; `context`: tokens before those, on average over all sequences."""
 
+    def least_seconds(self, num_decoding: int) -> float:
+        """That no target pass over so many decoding sequences, or more, falls below."""
+
     def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
         """Of drafting for so many sequences, `longest` tokens at most. `num_behind`: tokens of
         their texts that the draft model has yet to read; `context`: of all of them together."""
@@ -51,18 +55,47 @@ class Luck:
         self._seed = seed
         self._acceptance = acceptance
         self._rolls: dict[str, tuple[list[float], tuple[float, ...]]] = {}
+        self._rounds: dict[str, tuple[int, list[int]]] = {}
 
     def num_right(self, request_id: str, place: int, length: int, max_tokens: int) -> int:
         """Of a draft of `length` tokens that begins at new token `place`, those before the first
         wrong one."""
-        rolls, chances = self._rolls.get(request_id) or self._roll(request_id, max_tokens)
+        rolls, chances = self.of(request_id, max_tokens)
         right = 0
         while right < length and rolls[place + right] < chances[right]:
             right += 1
         return right
 
+    def of(self, request_id: str, max_tokens: int) -> tuple[list[float], tuple[float, ...]]:
+        """Rolls by new token, and the chances by position in a draft: right below the chance."""
+        return self._rolls.get(request_id) or self._roll(request_id, max_tokens)
+
+    def least_rounds(self, request_id: str, place: int, longest: int, max_tokens: int) -> int:
+        """From new token `place` to the last, with drafts of `longest` tokens at most: as many as
+        if each were as long as that. A draft that reaches further never costs a round."""
+        if not longest:
+            return max_tokens - place
+        known = self._rounds.get(request_id)
+        if known is None or known[0] != longest:
+            known = self._rounds[request_id] = longest, self._count_rounds(
+                request_id, longest, max_tokens
+            )
+        return known[1][place]
+
+    def _count_rounds(self, request_id: str, longest: int, max_tokens: int) -> list[int]:
+        """By place."""
+        rolls, chances = self.of(request_id, max_tokens)
+        likeliest = max(chances[:longest])
+        rounds, right = [0] * (max_tokens + 1), 0
+        for place in range(max_tokens - 1, -1, -1):
+            # Right in a row from here on, whatever the position in the draft.
+            right = min(longest, right + 1) if rolls[place] < likeliest else 0
+            rounds[place] = 1 + rounds[min(max_tokens, place + 1 + right)]
+        return rounds
+
     def forget(self, request_id: str) -> None:
         self._rolls.pop(request_id, None)
+        self._rounds.pop(request_id, None)
 
     def _roll(self, request_id: str, max_tokens: int) -> tuple[list[float], tuple[float, ...]]:
         draw = Random(f"{self._seed} {request_id}").random
@@ -137,6 +170,8 @@ class Told(NamedTuple):
     first: list[TokenDelta]
     """First tokens of requests."""
     ended: list[str]
+    first_s: list[float]
+    """When each of the first tokens came, where it was more than a step."""
 
 
 class QuickEngine(Engine):
@@ -170,6 +205,11 @@ class QuickEngine(Engine):
         self._costs = costs
         self._luck = luck
         self._max_step_tokens = config.max_step_tokens
+        self._fates: Counter[tuple[int, int, int, bool, bool]] = Counter()
+        """Rounds with drafts allowed that are not in the window yet: (batch, drafted, right,
+        whether a model was asked, and the text). Sums of whole numbers come in any order."""
+        self._has_drafted = False
+        """Whether the draft model's KV can be in any block."""
         self._most_growth = -(-(config.max_draft_len + 1) // config.block_size)
         """Blocks that a sequence takes in a step, at most."""
 
@@ -177,6 +217,59 @@ class QuickEngine(Engine):
         """New tokens so far, of each running request."""
         running = self._scheduler._queues.running
         return [(seq.request_id, len(seq.tokens) - seq.num_prompt) for seq in running]
+
+    def advance(self, until_s: float) -> Told:
+        """Take the steps that begin at `until_s` or before, one after the other, as far as the
+        first in which a request ends. The clock is then where the last of them ends."""
+        told = Told([], [], [])
+        while not told.ended and self._virtual() <= until_s and self.has_work:
+            step = self.quick_step()
+            told.ended.extend(step.ended)
+            if step.first:
+                told.first.extend(step.first)
+                told.first_s.extend([self._virtual()] * len(step.first))
+        return told
+
+    def least_seconds_to_end(self) -> float:
+        """From now on, before any request in flight can end; others may come meanwhile, and
+        another table that asks for no longer drafts."""
+        queues = self._scheduler._queues
+        longest = self.longest_draft
+        least_rounds = self._luck.least_rounds
+        rounds = min(
+            [
+                least_rounds(
+                    seq.request_id,
+                    len(seq.tokens) - seq.num_prompt,
+                    longest,
+                    seq.max_len - seq.num_prompt,
+                )
+                for seq in (*queues.running, *queues.waiting)
+            ]
+        )
+        # While none ends there are no fewer, unless one is preempted for want of blocks.
+        growth = -(-rounds * (longest + 1) // self._pool.block_size) + 1
+        size = self._scheduler.num_decoding
+        if not size or growth * len(queues.running) > self._pool.num_free or queues.waiting:
+            size = 1
+        return rounds * self._costs.least_seconds(size)
+
+    @property
+    def longest_draft(self) -> int:
+        """That the table in force, and its probes, may come to."""
+        longest = self._table.max_draft_len
+        if self._table.budget is not None:
+            return self._scheduler._max_draft_len
+        return min(longest, self._scheduler._max_draft_len)
+
+    def drain_stats(self) -> StatsWindow:
+        for (batch, length, right, asks_model, asks_text), times in self._fates.items():
+            self._stats.record_rounds(length, right, right + 1, times)
+            if asks_model or asks_text:
+                fate = Fate(length, right, False, asks_model, asks_text)
+                self._stats.record_drafts(batch, fate, times)
+        self._fates.clear()
+        return super().drain_stats()
 
     def quick_step(self) -> Told:
         """As `step`, of which it tells first tokens and ends alone."""
@@ -210,7 +303,7 @@ class QuickEngine(Engine):
                 if share > 0
             ]
         elif not decoding:
-            return Told([], [])
+            return Told([], [], [])
         return self._quick(table, decoding, parts)
 
     def _long_step(self) -> Told:
@@ -224,7 +317,7 @@ class QuickEngine(Engine):
             for delta in deltas
             if 0 < len(delta.token_ids) == len(by_id[delta.request_id].output)
         ]
-        return Told(first, ended)
+        return Told(first, ended, [])
 
     def _quick(
         self, table: SpeculationTable, decoding: list[Sequence], parts: list[SeqSlice]
@@ -235,8 +328,10 @@ class QuickEngine(Engine):
         started = self._virtual()
         # plan: see Scheduler.plan
         rung = table.rung(num_decoding) if decoding else None
-        lengths = scheduler._capped(table.lengths_of(rung))
-        draft_len = lengths.longest
+        lengths = table.lengths_of(rung)
+        if max(lengths) > scheduler._max_draft_len:
+            lengths = scheduler._capped(lengths)
+        draft_len = max(lengths)
         budget = table.budget if draft_len and rung is not None else None
         modelled, looked_up = lengths
         if budget is not None and rung is not None:
@@ -257,15 +352,16 @@ class QuickEngine(Engine):
                     granted = seq.useful_draft(granted)
                 length = modelled if modelled < granted else granted
                 asked.append((length, looked_up if looked_up < granted else granted))
-                num_tokens += granted
-            if num_tokens > len(seq.block_ids) * block_size:
+                if num_tokens + granted > len(seq.block_ids) * block_size:
+                    pool.grow(seq.block_ids, num_tokens + granted)
+            elif num_tokens > len(seq.block_ids) * block_size:
                 pool.grow(seq.block_ids, num_tokens)
-            if has_draft[seq.block_ids[seq.draft_computed // block_size]]:
+            if self._has_drafted and has_draft[seq.block_ids[seq.draft_computed // block_size]]:
                 scheduler._count_shared_draft_kv(seq)
             if draft_len and length:
                 num_drafting += 1
                 num_drafted += length
-                num_behind += len(seq.tokens) - seq.draft_computed - 1
+                num_behind += num_tokens - seq.draft_computed - 1
                 draft_context += seq.draft_computed
                 if length > most_asked:
                     most_asked = length
@@ -275,6 +371,7 @@ class QuickEngine(Engine):
         # propose and execute
         now = started
         if num_drafting:
+            self._has_drafted = True
             now += self._costs.draft_seconds(
                 num_drafting, most_asked, num_behind, draft_context
             )
@@ -287,7 +384,8 @@ class QuickEngine(Engine):
         seconds = now - started
         self._virtual.advance_to(now)
         # commit and count: see Scheduler._book, Engine._record and Engine._count
-        fates: dict[tuple[int, int, bool, bool], int] = {}
+        fates, rolls_of = self._fates, self._luck.of
+        bucket = batch_bucket(num_decoding) if decoding else 0
         first: list[TokenDelta] = []
         ended: list[str] = []
         num_accepted = 0
@@ -297,20 +395,15 @@ class QuickEngine(Engine):
             if draft_len:
                 length, lookup_len = asked[index]
                 if length:
-                    right = self._luck.num_right(
-                        seq.request_id,
-                        len(tokens) - seq.num_prompt,
-                        length,
-                        seq.request.sampling.max_tokens,
-                    )
+                    rolls, chances = rolls_of(seq.request_id, seq.request.sampling.max_tokens)
+                    place = len(tokens) - seq.num_prompt
+                    while right < length and rolls[place + right] < chances[right]:
+                        right += 1
                     num_accepted += right
                     behind = seq.draft_computed
-                    seq.modelled.note(length, right)
                     seq.draft_computed = max(behind, min(start + length, start + 1 + right))
-                else:
-                    seq.modelled.note(0, 0)
-                fate = (length, right, length > 0, lookup_len > 0)
-                fates[fate] = fates.get(fate, 0) + 1
+                seq.modelled.note(length, right)
+                fates[bucket, length, right, length > 0, lookup_len > 0] += 1
             if len(tokens) == seq.num_prompt:  # all but its last token was found in the cache
                 cached = seq.num_cached_tokens or 0
                 first.append(
@@ -336,17 +429,9 @@ class QuickEngine(Engine):
         stats.steps_without_draft += not draft_len
         stats.draft_seconds += draft_seconds
         stats.target_seconds += target_seconds
-        if not draft_len:
-            if decoding or told:
-                stats.record_rounds(0, 0, 1, num_decoding + len(told))
-        else:
-            if told:
-                stats.record_rounds(0, 0, 1, len(told))
-            for (length, right, asks_model, asks_text), times in fates.items():
-                stats.record_rounds(length, right, right + 1, times)
-                if asks_model or asks_text:
-                    fate_of = Fate(length, right, False, asks_model, asks_text)
-                    stats.record_drafts(num_decoding, fate_of, times)
+        plain_rounds = len(told) if draft_len else len(told) + num_decoding
+        if plain_rounds:
+            stats.record_rounds(0, 0, 1, plain_rounds)
         self._throughput.note(self.step_tokens + num_accepted, seconds)
         if not parts:
             shape = StepShape(num_decoding, most_asked, num_drafted)
@@ -354,7 +439,7 @@ class QuickEngine(Engine):
             if self._table.budget is not None:
                 emitted = num_decoding + num_accepted
                 self._prober.record(num_decoding, draft_len, seconds, emitted)
-        return Told(first, ended)
+        return Told(first, ended, [])
 
     def _book_prompts(self, parts: list[SeqSlice], *, notes_drafts: bool) -> list[TokenDelta]:
         """First tokens, and those of sequences that go on after they were preempted."""

@@ -30,8 +30,9 @@ class ActorLoad:
             self._weight += len(pickle.dumps(window))
         self.reports += 1
 
-    def published(self, publication: object) -> None:
+    def published(self, publication: object, num_replicas: int) -> None:
         self.tables += 1
+        self.answers += num_replicas
         self._table_bytes = len(pickle.dumps(publication))
 
     def as_json(self, seconds: float, num_replicas: float) -> dict[str, Any]:

@@ -67,6 +67,10 @@ class MeasuredCosts:
             self._target[batch_size, num_drafted] = row
         return along(self._contexts, row, context) + num_prompt * self.prompt_token_s
 
+    def least_seconds(self, num_decoding: int) -> float:
+        # Neither more sequences nor more tokens take less, at one context.
+        return min([self.target_seconds(num_decoding, 0, 0, c) for c in self._contexts])
+
     def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
         row = self._draft.get((num_drafting, longest))
         if row is None:

@@ -20,7 +20,7 @@ from deployments.simulate.replica import SimulatedReplica
 from deployments.simulate.traffic import Arrival
 from engine.quick_engine import AcceptanceOf, Luck
 from engine.request import Request, SamplingParams
-from policy.board import Introduction, Publication
+from policy.board import Introduction, PolicyBoard, Publication
 from policy.boards import PolicyBoards
 from policy.choice import PolicyChoice
 from policy.stats import StatsWindow
@@ -37,10 +37,11 @@ _MORE_TOKENS = tuple(range(2, 32_000))
 class _Kind(IntEnum):
     """Of events at one moment, the first of these goes first."""
 
-    STEP_ENDS = 0
-    IS_READY = 1
-    REPORT_IS_DUE = 2
-    NUMBER_IS_DUE = 3
+    LOOK = 0
+    TABLE_IS_NEW = 1
+    IS_READY = 2
+    REPORT_IS_DUE = 3
+    NUMBER_IS_DUE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class Fleet:
         self._scaling = scaling
         self._memory = Memory()
         self._now_s = 0.0
-        self._events: list[tuple[float, _Kind, int]] = []
+        self._events: list[tuple[float, int, int, int]] = []
+        """(seconds, kind, replica, how often it had been scheduled)"""
         self._sampling: dict[int, SamplingParams] = {}
         self._books = RankedBooks()
         self._replicas: dict[int, SimulatedReplica] = {}
@@ -97,7 +99,7 @@ class Fleet:
         """Requests that came while no replica was there."""
         for _ in range(replicas):
             self._start_replica(0.0)
-        self._published = self._boards.of("replica-0").published
+        self._published = self._board.published
         self._resize(0.0)
         if scaling is not None:
             self._schedule(DECIDE_S, _Kind.NUMBER_IS_DUE, -1)
@@ -118,12 +120,14 @@ class Fleet:
                 if number % every == 0:
                     report(number / count)
                 continue
-            self._now_s, kind, replica = heapq.heappop(events)
-            if kind is _Kind.STEP_ENDS:
-                self._step_ended(self._replicas[replica])
-            elif kind is _Kind.REPORT_IS_DUE:
+            self._now_s, kind, replica, serial = heapq.heappop(events)
+            if kind == _Kind.LOOK:
+                self._look(replica, serial)
+            elif kind == _Kind.REPORT_IS_DUE:
                 self._report_due(replica)
-            elif kind is _Kind.IS_READY:
+            elif kind == _Kind.TABLE_IS_NEW:
+                self._hand_out_table()
+            elif kind == _Kind.IS_READY:
                 self._is_ready(self._replicas[replica])
             else:
                 self._decide_number()
@@ -135,8 +139,8 @@ class Fleet:
             self.totals.merge_totals(replica.drain(self._now_s))
             self.replica_seconds += self._now_s - replica.ready_s
 
-    def _schedule(self, at_s: float, kind: _Kind, replica: int) -> None:
-        heapq.heappush(self._events, (at_s, kind, replica))
+    def _schedule(self, at_s: float, kind: _Kind, replica: int, serial: int = 0) -> None:
+        heapq.heappush(self._events, (at_s, int(kind), replica, serial))
 
     # ---- requests
 
@@ -150,9 +154,11 @@ class Fleet:
         request = self._request(number, arrival)
         self._books.send(request.request_id, chosen, seen)
         replica = self._replicas[chosen]
+        self._advance(replica)
         replica.receive(request, self._now_s)
-        if not replica.is_busy:
-            self._begin(replica)
+        if not replica.is_busy(self._now_s):
+            self._settle(replica)
+        self._look_again(replica)
 
     def _request(self, number: int, arrival: Arrival) -> Request:
         """Its prompt begins as no other does."""
@@ -167,30 +173,43 @@ class Fleet:
         prompt = (*own, *_MORE_TOKENS[: max(0, length - 2)])[:length]
         return Request(str(number), prompt, sampling)
 
-    def _begin(self, replica: SimulatedReplica) -> None:
-        if replica.table_version < self._published.table.version:
-            replica.set_table(self._published.table)
-            self.actor.answers += 1
-            replica.is_report_due = True  # as the channel does, to tell what is in force
-        refused, ends_s = replica.begin(self._now_s)
+    def _look(self, number: int, serial: int) -> None:
+        replica = self._replicas.get(number)
+        if replica is None or serial != replica.num_scheduled:
+            return  # it was looked at since, or is gone
+        if replica.awaits_settling:
+            self._settle(replica)
+        else:
+            self._advance(replica)
+        self._look_again(replica)
+
+    def _advance(self, replica: SimulatedReplica) -> None:
+        told = replica.advance(self._now_s)
+        for delta, at_s in zip(told.first, told.first_s, strict=True):
+            self.outcomes.first(int(delta.request_id), at_s)
+
+    def _settle(self, replica: SimulatedReplica) -> None:
+        """Between two steps of it: who ended is told, who came is taken in, what is due reported;
+        the next step begins."""
+        ended, refused = replica.settle(self._now_s)
+        for request_id in ended:
+            self.outcomes.ended(int(request_id), self._now_s)
+            self._books.end(request_id)
         for request_id in refused:
             self._books.end(request_id)
             self.outcomes.num_refused += 1
-        if ends_s is not None:
-            self._schedule(ends_s, _Kind.STEP_ENDS, replica.number)
-        elif replica.is_leaving:
-            self._stopped(replica)
-
-    def _step_ended(self, replica: SimulatedReplica) -> None:
-        told = replica.end_step(self._now_s)
-        for delta in told.first:
-            self.outcomes.first(int(delta.request_id), self._now_s)
-        for request_id in told.ended:
-            self.outcomes.ended(int(request_id), self._now_s)
-            self._books.end(request_id)
         if replica.is_report_due:
             self._report(replica)
-        self._begin(replica)
+        self._advance(replica)
+
+    def _look_again(self, replica: SimulatedReplica) -> None:
+        at_s = replica.look_again_s()
+        if at_s is not None:
+            replica.num_scheduled += 1
+            at_s = max(at_s, self._now_s)
+            self._schedule(at_s, _Kind.LOOK, replica.number, replica.num_scheduled)
+        elif replica.is_leaving:
+            self._stopped(replica)
 
     # ---- policy
 
@@ -199,10 +218,15 @@ class Fleet:
         if replica is None:
             return
         self._schedule(self._now_s + REPORT_S, _Kind.REPORT_IS_DUE, number)
-        if replica.is_busy:
-            replica.is_report_due = True
-        else:
-            self._report(replica)
+        self._ask_report(replica)
+
+    def _ask_report(self, replica: SimulatedReplica) -> None:
+        """Between two steps: now, or when the one under way ends."""
+        self._advance(replica)
+        replica.is_report_due = True
+        if not replica.is_busy(self._now_s):
+            self._settle(replica)
+        self._look_again(replica)
 
     def _report(self, replica: SimulatedReplica) -> None:
         replica.is_report_due = False
@@ -210,24 +234,38 @@ class Fleet:
         self._books.hear(replica.number, replica.outstanding_tokens(self._now_s))
         if self._pace is not None:
             self._loads[replica.number] = replica.load(self._now_s, self._paced), self._now_s
-        if not window.steps:
-            return
+        if not window.steps and replica.reported_version == window.table_version:
+            return  # as the channel, which has nothing to say then
+        replica.reported_version = window.table_version
         self.totals.merge_totals(window)
         self.actor.reported(window)
         if self._boards.observe(replica.name, window):
-            self._published = self._boards.of(replica.name).published
-            self.actor.published(self._published)
+            self._schedule(self._now_s, _Kind.TABLE_IS_NEW, -1)
         if self._pace is not None and self._now_s - self._paced_at_s >= _SNAPSHOT_S:
             learned = self._boards.of(replica.name).snapshot(replica.name)
             if learned is not None:
                 self._pace.learn(learned)
             self._paced = self._pace_now()
 
+    def _hand_out_table(self) -> None:
+        """All polls are answered at once. As the channel does, each replica then reports, to tell
+        what is in force."""
+        self._published = self._board.published
+        self.actor.published(self._published, len(self._replicas))
+        for replica in list(self._replicas.values()):
+            self._advance(replica)
+            replica.set_table(self._published.table)
+            self._ask_report(replica)
+
+    @property
+    def _board(self) -> PolicyBoard:
+        return self._boards.of("replica-0")
+
     def _pace_now(self) -> tuple[tuple[tuple[int, float], ...], float]:
         """Replicas of one kind are told the same: it is worked out once for all."""
         assert self._pace is not None
         self._paced_at_s = self._now_s
-        table = self._boards.of("").published.table
+        table = self._board.published.table
         return self._pace.seconds_per_token(table), self._pace.seconds_per_prompt_token()
 
     @property
@@ -238,8 +276,7 @@ class Fleet:
     @property
     def history(self) -> list[tuple[float, str, tuple[tuple[int, int], ...]]]:
         """(seconds, why, rungs) of each table."""
-        board = self._boards.of("replica-0")
-        return [(entry.at_unix_s, entry.why, entry.rungs) for entry in board.history]
+        return [(entry.at_unix_s, entry.why, entry.rungs) for entry in self._board.history]
 
     # ---- replicas
 

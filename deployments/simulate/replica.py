@@ -16,13 +16,14 @@ from engine.simulate import VirtualClock
 from policy.stats import StatsWindow
 from policy.table import SpeculationTable
 
+NOTHING = Told([], [], [])
 Pace = tuple[tuple[tuple[int, float], ...], float]
 """Seconds a token by batch size, and seconds a prompt token."""
 
 
 class SimulatedReplica:
-    """Steps are computed when they begin, and count when they end. What comes in meanwhile waits
-    for that, as it does for a real engine's thread."""
+    """Its steps are computed late: when somebody might wait for what has come of them. What comes
+    in during a step waits for its end, as it does for a real engine's thread."""
 
     def __init__(
         self, number: int, profile: Profile, luck: Luck, table: SpeculationTable, now_s: float
@@ -31,9 +32,11 @@ class SimulatedReplica:
         self.name = f"replica-{number}"
         self.ready_s = now_s
         self.is_leaving = False
-        self.is_busy = False
-        """Whether a step is under way."""
         self.is_report_due = False
+        """At the end of the step under way."""
+        self.reported_version = 0
+        self.num_scheduled = 0
+        """How often it was said anew when it is to be looked at: only the last time holds."""
         self._clock = VirtualClock()
         self._clock.advance_to(now_s)
         self._engine = QuickEngine(
@@ -49,53 +52,78 @@ class SimulatedReplica:
         self._ledger = Ledger(lambda: self._now_s)
         self._max_num_seqs = profile.max_num_seqs
         self._inbox: list[Request] = []
-        self._told = Told([], [])
+        self._told = NOTHING
+        """Of the last step, where requests ended in it that nobody was told of yet."""
         self._noted: dict[str, int] = {}
         """New tokens that the ledger knows of, by request with a first token."""
         self._max_tokens: dict[str, int] = {}
 
+    def is_busy(self, now_s: float) -> bool:
+        """Whether a step is under way; `advance` was called for this moment."""
+        return self._clock() > now_s or bool(self._told.ended)
+
+    @property
+    def awaits_settling(self) -> bool:
+        """At the end of the last step that was computed, before the next."""
+        return bool(self._told.ended or self._inbox) or self.is_report_due
+
     @property
     def has_work(self) -> bool:
-        return self.is_busy or bool(self._inbox) or self._engine.has_work
+        return bool(self._told.ended or self._inbox) or self._engine.has_work
 
     @property
     def table_version(self) -> int:
         return self._engine.table.version
 
     def set_table(self, table: SpeculationTable) -> None:
+        """From the next step on."""
         self._engine.set_table(table)
 
     def receive(self, request: Request, now_s: float) -> None:
-        """A request has come."""
+        """A request has come; `advance` was called for this moment."""
         self._now_s = now_s
         self._inbox.append(request)
         self._max_tokens[request.request_id] = request.sampling.max_tokens
         self._ledger.enter((request,))
 
-    def begin(self, now_s: float) -> tuple[list[str], float | None]:
-        """Take in what has come, and begin a step: the requests that were refused, and when the
-        step ends; None if there is nothing to do."""
-        refused = self._take_in()
-        if not self._engine.has_work:
-            return refused, None
-        self._clock.advance_to(now_s)
-        self._told = self._engine.quick_step()
-        self.is_busy = True
-        return refused, self._clock()
-
-    def end_step(self, now_s: float) -> Told:
-        """What the step that ends now has come to."""
-        self.is_busy = False
-        self._now_s = now_s
-        told, self._told = self._told, Told([], [])
+    def advance(self, now_s: float) -> Told:
+        """Take the steps that begin until now, as far as one in which a request ends: the first
+        tokens in them."""
+        if self._told.ended or not self._engine.has_work or self._clock() > now_s:
+            return NOTHING
+        told = self._engine.advance(now_s)
+        assert not told.ended or self._clock() >= now_s, "a request ended unseen"
         for delta in told.first:
             self._ledger.note(delta._replace(finish_reason=None))
             self._noted[delta.request_id] = len(delta.token_ids)
+        if told.ended:
+            self._told = told
+        return told
+
+    def settle(self, now_s: float) -> tuple[list[str], list[str]]:
+        """Between two steps: requests that ended with the last one, and those of what has come
+        since that are refused."""
+        self._now_s = now_s
+        told, self._told = self._told, NOTHING
         for request_id in told.ended:
             # Nothing ends before its limit here.
             more = self._max_tokens.pop(request_id) - self._noted.pop(request_id)
             self._ledger.note(TokenDelta(request_id, _tokens(more), FinishReason.LENGTH))
-        return told
+        was_idle = not self._engine.has_work
+        refused = self._take_in()
+        if was_idle:
+            self._clock.advance_to(now_s)
+        return told.ended, refused
+
+    def look_again_s(self) -> float | None:
+        """When what it does may matter to anybody: at the end of the last step computed where
+        something waits for that, else not before a request can end. None: it has nothing to do."""
+        if self.awaits_settling:
+            return self._clock()
+        if not self._engine.has_work:
+            return None
+        # A hair less, so that rounding makes nobody late.
+        return self._clock() + (1 - 1e-9) * self._engine.least_seconds_to_end()
 
     def _take_in(self) -> list[str]:
         refused = []

@@ -52,6 +52,9 @@ class RooflineCosts:
         whole = (num_decoding or 1) * context
         return self._step_s + self._target.seconds(num_tokens, whole, num_tokens * context)
 
+    def least_seconds(self, num_decoding: int) -> float:
+        return self.target_seconds(num_decoding, 0, 0, 0.0)
+
     def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
         first = num_drafting + num_behind
         known = context + num_behind

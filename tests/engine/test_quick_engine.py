@@ -25,6 +25,9 @@ class Costs:
     ) -> float:
         return PLAIN.target(num_decoding, num_drafted, num_prompt, context) * (1 + context / 9001)
 
+    def least_seconds(self, num_decoding: int) -> float:
+        return self.target_seconds(num_decoding, 0, 0, 0.0)
+
     def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
         return PLAIN.drafting(num_drafting, longest) + 1e-6 * num_behind + 1e-8 * context
 
@@ -126,7 +129,7 @@ class Run:
         }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("policy", ["off", 2, 8, "adaptive"])
 @pytest.mark.parametrize(
     ("num_blocks", "block_size"),
@@ -135,8 +138,8 @@ class Run:
 )
 def test_books_are_equal(policy: str | int, seed: int, num_blocks: int, block_size: int) -> None:
     sizes = {"num_blocks": num_blocks, "block_size": block_size}
-    quick = Run(policy, seed, **sizes).go(150, quick=True)
-    long = Run(policy, seed, **sizes).go(150, quick=False)
+    quick = Run(policy, seed, **sizes).go(60, quick=True)
+    long = Run(policy, seed, **sizes).go(60, quick=False)
     quick.engine.check_integrity()
     assert quick.books() == long.books()
-    assert len(quick.ended) == len(quick.first) == 150
+    assert len(quick.ended) == len(quick.first) == 60
