@@ -12,6 +12,7 @@ from deployments.commands.distill import distill
 from deployments.commands.draft import draft_app
 from deployments.commands.policy import policy_app
 from deployments.commands.serve import serve
+from deployments.commands.simulate import simulate
 from deployments.models.commands import models_app
 from engine.errors import ConfigError, PacelineError
 
@@ -31,6 +32,7 @@ app.command()(serve)
 app.command()(chat)
 app.command()(distill)
 app.command()(calibrate)
+app.command()(simulate)
 app.add_typer(models_app, name="models")
 app.add_typer(policy_app, name="policy")
 app.add_typer(draft_app, name="draft")

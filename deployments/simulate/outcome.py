@@ -58,6 +58,14 @@ class Outcomes:
             if end_s != NEVER
         ]
 
+    def points(self) -> list[tuple[float, float]]:
+        """(seconds of arrival, latency) of those that ended, in order of arrival."""
+        return [
+            (arrival.at_s, end_s - arrival.at_s)
+            for arrival, end_s in zip(self.arrivals, self.end_s, strict=True)
+            if end_s != NEVER
+        ]
+
     def keeps(self, number: int, slo: Slo) -> bool:
         arrival, first_s, end_s = self.arrivals[number], self.first_s[number], self.end_s[number]
         later = max(1, arrival.new_tokens - 1)

@@ -77,6 +77,19 @@ def at_rate(arrivals: Sequence[Arrival], per_s: float) -> list[Arrival]:
     return [one._replace(at_s=one.at_s * factor) for one in arrivals]
 
 
+def fitting(arrivals: Sequence[Arrival], max_model_len: int) -> tuple[list[Arrival], int]:
+    """The same with prompts, and then answers, cut to a context limit; and how many were."""
+    found, num_cut = [], 0
+    for one in arrivals:
+        if one.prompt_tokens + one.new_tokens > max_model_len:
+            num_cut += 1
+            new = min(one.new_tokens, max_model_len // 2)
+            one = one._replace(prompt_tokens=min(one.prompt_tokens, max_model_len - new))
+            one = one._replace(new_tokens=new)
+        found.append(one)
+    return found, num_cut
+
+
 def over_a_day(arrivals: Sequence[Arrival], swing: float) -> list[Arrival]:
     """The same requests in the same time, which is to be a day from its quietest hour on: the rate
     is (1 - swing cos) times the mean, so that the least is (1 - swing) / (1 + swing) of the most.
