@@ -9,7 +9,6 @@ from collections.abc import Sequence as ReadOnly
 from hashlib import blake2b
 from struct import pack
 
-
 _BYTES = 8
 """Of a packed token."""
 

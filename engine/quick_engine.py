@@ -1,10 +1,10 @@
 """An engine of thousands on a virtual clock: what `Engine.step` does, in a fraction of its time.
 
 Most steps of a simulation only move decoding sequences on. Such a step is computed here in one
-loop, without the plan, drafts and answers as data that a real target and drafter need. Whatever has
-to be decided is still decided by the engine's own code: admission, shares of prompts, probes, tables
-and budgets, and steps for which blocks might run out. That both ways come to the same, to the last
-bit of every count and second, is what `tests/engine/test_quick_engine.py` holds.
+loop, without the plan, drafts and answers as data that a real target and drafter need. Whatever
+has to be decided is still decided by the engine's own code: admission, shares of prompts, probes,
+tables and budgets, and steps for which blocks might run out. That both ways come to the same, to
+the last bit of every count and second, is what `tests/engine/test_quick_engine.py` holds.
 """
 
 from collections import Counter
@@ -42,7 +42,9 @@ class PassCosts(Protocol):
     def least_seconds(self, num_decoding: int) -> float:
         """That no target pass over so many decoding sequences, or more, falls below."""
 
-    def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
+    def draft_seconds(
+        self, num_drafting: int, longest: int, num_behind: int, context: int
+    ) -> float:
         """Of drafting for so many sequences, `longest` tokens at most. `num_behind`: tokens of
         their texts that the draft model has yet to read; `context`: of all of them together."""
 
@@ -77,8 +79,9 @@ class Luck:
             return max_tokens - place
         known = self._rounds.get(request_id)
         if known is None or known[0] != longest:
-            known = self._rounds[request_id] = longest, self._count_rounds(
-                request_id, longest, max_tokens
+            known = self._rounds[request_id] = (
+                longest,
+                self._count_rounds(request_id, longest, max_tokens),
             )
         return known[1][place]
 
@@ -86,11 +89,14 @@ class Luck:
         """By place."""
         rolls, chances = self.of(request_id, max_tokens)
         likeliest = max(chances[:longest])
-        rounds, right = [0] * (max_tokens + 1), 0
+        rounds, right = [0] * (max_tokens + longest + 1), 0
         for place in range(max_tokens - 1, -1, -1):
             # Right in a row from here on, whatever the position in the draft.
-            right = min(longest, right + 1) if rolls[place] < likeliest else 0
-            rounds[place] = 1 + rounds[min(max_tokens, place + 1 + right)]
+            if rolls[place] >= likeliest:
+                right = 0
+            elif right < longest:
+                right += 1
+            rounds[place] = 1 + rounds[place + 1 + right]
         return rounds
 
     def forget(self, request_id: str) -> None:
@@ -372,9 +378,7 @@ class QuickEngine(Engine):
         now = started
         if num_drafting:
             self._has_drafted = True
-            now += self._costs.draft_seconds(
-                num_drafting, most_asked, num_behind, draft_context
-            )
+            now += self._costs.draft_seconds(num_drafting, most_asked, num_behind, draft_context)
         draft_seconds = now - started
         starts = sum([seq.num_computed for seq in decoding])
         num_slices = num_decoding + len(parts)
@@ -401,7 +405,10 @@ class QuickEngine(Engine):
                         right += 1
                     num_accepted += right
                     behind = seq.draft_computed
-                    seq.draft_computed = max(behind, min(start + length, start + 1 + right))
+                    # The last token of a draft is never computed by its model.
+                    computed = start + length if right == length else start + 1 + right
+                    if computed > behind:
+                        seq.draft_computed = computed
                 seq.modelled.note(length, right)
                 fates[bucket, length, right, length > 0, lookup_len > 0] += 1
             if len(tokens) == seq.num_prompt:  # all but its last token was found in the cache
@@ -413,7 +420,7 @@ class QuickEngine(Engine):
             seq.num_computed = end = start + 1 + right
             if start // block_size < end // block_size:
                 scheduler._publish(seq, start // block_size)
-            if length and behind < seq.draft_computed:
+            if length and behind // block_size < seq.draft_computed // block_size:
                 scheduler._publish_draft(seq, behind // block_size)
             if len(tokens) >= seq.max_len:
                 scheduler._queues.remove(seq)

@@ -89,7 +89,14 @@ def simulate(
     from deployments.simulate.costs import profile_of
     from deployments.simulate.fleet import Scaling
     from deployments.simulate.outcome import Slo
-    from deployments.simulate.report import about, environment, header, rows, slo_json
+    from deployments.simulate.report import (
+        BRIEF,
+        about,
+        environment,
+        header,
+        rows,
+        slo_json,
+    )
     from deployments.simulate.run import Settings, Stopped, replicas_needed
     from deployments.simulate.run import simulate as run
     from engine.errors import ConfigError
@@ -161,10 +168,10 @@ def simulate(
     except Stopped:
         terminal.say("Stopped; what was simulated so far follows.")
     table = Table(title=f"{profile.name}, {replicas} replicas, {count} requests")
-    for column in header():
-        table.add_column(column, justify="right")
+    for index in BRIEF:
+        table.add_column(header()[index], justify="right")
     for row in rows(found):
-        table.add_row(*row)
+        table.add_row(*(row[index] for index in BRIEF))
     Console().print(table)
     if json_file is not None:
         from engine.files import write_json

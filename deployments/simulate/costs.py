@@ -71,7 +71,9 @@ class MeasuredCosts:
         # Neither more sequences nor more tokens take less, at one context.
         return min([self.target_seconds(num_decoding, 0, 0, c) for c in self._contexts])
 
-    def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
+    def draft_seconds(
+        self, num_drafting: int, longest: int, num_behind: int, context: int
+    ) -> float:
         row = self._draft.get((num_drafting, longest))
         if row is None:
             row = [self._model.draft_seconds(num_drafting, longest, c) for c in self._contexts]
@@ -173,9 +175,7 @@ def _roofline_profile(
     )
 
 
-def roofline_calibration(
-    costs: PassCosts, max_num_seqs: int, max_draft_len: int
-) -> Calibration:
+def roofline_calibration(costs: PassCosts, max_num_seqs: int, max_draft_len: int) -> Calibration:
     """What a replica would measure on the grid that it measures by default."""
     sizes = sorted({*(1 << i for i in range(max_num_seqs.bit_length())), max_num_seqs})
     lengths = sorted({*(n for n in LENGTHS if n <= max_draft_len), max_draft_len})

@@ -75,6 +75,10 @@ def rows(arms: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     return found
 
 
+BRIEF = (0, 1, 3, 5, 8, 9, 12)
+"""Columns for a terminal."""
+
+
 def header() -> list[str]:
     return [
         "policy",

@@ -55,7 +55,9 @@ class RooflineCosts:
     def least_seconds(self, num_decoding: int) -> float:
         return self.target_seconds(num_decoding, 0, 0, 0.0)
 
-    def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
+    def draft_seconds(
+        self, num_drafting: int, longest: int, num_behind: int, context: int
+    ) -> float:
         first = num_drafting + num_behind
         known = context + num_behind
         each = known / num_drafting

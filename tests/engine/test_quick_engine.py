@@ -28,7 +28,9 @@ class Costs:
     def least_seconds(self, num_decoding: int) -> float:
         return self.target_seconds(num_decoding, 0, 0, 0.0)
 
-    def draft_seconds(self, num_drafting: int, longest: int, num_behind: int, context: int) -> float:
+    def draft_seconds(
+        self, num_drafting: int, longest: int, num_behind: int, context: int
+    ) -> float:
         return PLAIN.drafting(num_drafting, longest) + 1e-6 * num_behind + 1e-8 * context
 
 
@@ -120,9 +122,7 @@ class Run:
             "windows": self.windows,
             "status": asdict(self.engine.status()),
             "prober": {
-                name: value
-                for name, value in vars(self.engine._prober).items()
-                if name != "_usual"
+                name: value for name, value in vars(self.engine._prober).items() if name != "_usual"
             },
             "throughput": vars(self.engine._throughput),
             "free": self.engine._pool.num_free,
@@ -133,8 +133,11 @@ class Run:
 @pytest.mark.parametrize("policy", ["off", 2, 8, "adaptive"])
 @pytest.mark.parametrize(
     ("num_blocks", "block_size"),
-    [pytest.param(8192, 16, id="room"), pytest.param(40, 16, id="scarce"),
-     pytest.param(128, 4, id="small blocks")],
+    [
+        pytest.param(8192, 16, id="room"),
+        pytest.param(40, 16, id="scarce"),
+        pytest.param(128, 4, id="small blocks"),
+    ],
 )
 def test_books_are_equal(policy: str | int, seed: int, num_blocks: int, block_size: int) -> None:
     sizes = {"num_blocks": num_blocks, "block_size": block_size}
