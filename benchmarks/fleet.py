@@ -1,4 +1,4 @@
-"""Replicas without engines: the channel that a replica has, with made-up counts."""
+"""Replicas without engines: the channel that a replica has, with counts that were made before."""
 
 import asyncio
 import random
@@ -19,7 +19,6 @@ CONFIGURED = "adaptive"
 MAX_BATCH, MAX_DRAFT_LEN = 32, 8
 IN_TIME_S = ChannelTimings().report_s
 """A report is answered in time if it is before the next one is due."""
-_NUM_WINDOWS = 32
 _LONGEST_WAIT_S = 60.0
 
 
@@ -80,17 +79,12 @@ class _TimedClient(RayPolicyClient):
 class Fleet:
     """Replicas without engines, all of one event loop."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, said: Introduction, windows: Sequence[StatsWindow]) -> None:
+        """What all of them say of themselves, and what they report, in any order."""
         self._handle = handle
         self._initial = initial_publication(parse_choice(CONFIGURED))
-        self._said = Introduction(
-            kind="made up",
-            description="no engine",
-            max_batch=MAX_BATCH,
-            max_draft_len=MAX_DRAFT_LEN,
-            calibration=made_up_calibration(),
-        )
-        self._windows = [made_up_window(seed) for seed in range(_NUM_WINDOWS)]
+        self._said = said
+        self._windows = windows
         self._channels: list[PolicyChannel] = []
         self._held: list[int] = []
         """The version that each replica holds."""

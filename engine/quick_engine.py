@@ -8,166 +8,21 @@ the last bit of every count and second, is what `tests/engine/test_quick_engine.
 """
 
 from collections import Counter
-from collections.abc import Sequence as ReadOnly
-from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from engine.config import EngineConfig
 from engine.core import Engine
+from engine.costed import TEXTS, CostedDrafter, CostedTarget, PassCosts
 from engine.draft_record import DraftRecord
 from engine.grammar import GrammarCompiler
-from engine.plan import NO_DRAFT, Draft, SeqSlice, SliceResult, StepPlan, StepResult
+from engine.luck import Luck
+from engine.plan import NO_DRAFT, SeqSlice, SliceResult
 from engine.request import TokenDelta
 from engine.sequence import Sequence
 from engine.shares import fair_shares
 from engine.simulate import EOS, VOCAB_SIZE, VirtualClock
 from policy.stats import Fate, StatsWindow, StepShape, batch_bucket
-from policy.table import MAX_DRAFT_LEN, SpeculationTable
-
-TOKEN = 1
-"""What every text consists of: what it says matters to nobody, and its prompt tells it apart."""
-_WRONG = 2
-_TEXTS = [(TOKEN,) * length for length in range(MAX_DRAFT_LEN + 2)]
-
-
-class PassCosts(Protocol):
-    """Seconds of passes of a target and of a draft model."""
-
-    def target_seconds(
-        self, num_decoding: int, num_drafted: int, num_prompt: int, context: float
-    ) -> float:
-        """Of a target pass over so many decoding sequences with so many draft tokens in all, and so
-        many prompt tokens; `context`: tokens before those, on average over all sequences."""
-
-    def least_seconds(self, num_decoding: int) -> float:
-        """That no target pass over so many decoding sequences, or more, falls below."""
-
-    def draft_seconds(
-        self, num_drafting: int, longest: int, num_behind: int, context: int
-    ) -> float:
-        """Of drafting for so many sequences, `longest` tokens at most. `num_behind`: tokens of
-        their texts that the draft model has yet to read; `context`: of all of them together."""
-
-
-class Luck:
-    """Which draft tokens are right: by the place in the text, whoever asks and when, so that
-    policies are compared on the same luck."""
-
-    def __init__(self, seed: int, acceptance: "AcceptanceOf") -> None:
-        self._seed = seed
-        self._acceptance = acceptance
-        self._rolls: dict[str, tuple[list[float], tuple[float, ...]]] = {}
-        self._rounds: dict[str, tuple[int, list[int]]] = {}
-
-    def num_right(self, request_id: str, place: int, length: int, max_tokens: int) -> int:
-        """Of a draft of `length` tokens that begins at new token `place`, those before the first
-        wrong one."""
-        rolls, chances = self.of(request_id, max_tokens)
-        right = 0
-        while right < length and rolls[place + right] < chances[right]:
-            right += 1
-        return right
-
-    def of(self, request_id: str, max_tokens: int) -> tuple[list[float], tuple[float, ...]]:
-        """Rolls by new token, and the chances by position in a draft: right below the chance."""
-        return self._rolls.get(request_id) or self._roll(request_id, max_tokens)
-
-    def least_rounds(self, request_id: str, place: int, longest: int, max_tokens: int) -> int:
-        """From new token `place` to the last, with drafts of `longest` tokens at most: as many as
-        if each were as long as that. A draft that reaches further never costs a round."""
-        if not longest:
-            return max_tokens - place
-        known = self._rounds.get(request_id)
-        if known is None or known[0] != longest:
-            known = self._rounds[request_id] = (
-                longest,
-                self._count_rounds(request_id, longest, max_tokens),
-            )
-        return known[1][place]
-
-    def _count_rounds(self, request_id: str, longest: int, max_tokens: int) -> list[int]:
-        """By place."""
-        rolls, chances = self.of(request_id, max_tokens)
-        likeliest = max(chances[:longest])
-        rounds, right = [0] * (max_tokens + longest + 1), 0
-        for place in range(max_tokens - 1, -1, -1):
-            # Right in a row from here on, whatever the position in the draft.
-            if rolls[place] >= likeliest:
-                right = 0
-            elif right < longest:
-                right += 1
-            rounds[place] = 1 + rounds[place + 1 + right]
-        return rounds
-
-    def forget(self, request_id: str) -> None:
-        self._rolls.pop(request_id, None)
-        self._rounds.pop(request_id, None)
-
-    def _roll(self, request_id: str, max_tokens: int) -> tuple[list[float], tuple[float, ...]]:
-        draw = Random(f"{self._seed} {request_id}").random
-        chances = self._acceptance(request_id)
-        chances += chances[-1:] * (MAX_DRAFT_LEN - len(chances))
-        found = [draw() for _ in range(max_tokens + MAX_DRAFT_LEN)], chances
-        self._rolls[request_id] = found
-        return found
-
-
-class AcceptanceOf(Protocol):
-    def __call__(self, request_id: str) -> tuple[float, ...]:
-        """How likely a draft token is right whose forerunners were, by position in the draft; the
-        last holds for those beyond."""
-
-
-class CostedTarget:
-    """The `Executor` of steps that take the long way."""
-
-    failure = None
-
-    def __init__(self, clock: VirtualClock, costs: PassCosts) -> None:
-        self._clock = clock
-        self._costs = costs
-
-    def execute(self, plan: StepPlan, drafts: ReadOnly[Draft]) -> StepResult:
-        prefilling = plan.slices[plan.num_decoding :]
-        seconds = self._costs.target_seconds(
-            len(plan.slices) - len(prefilling),
-            sum([len(draft.token_ids) for draft in drafts]),
-            sum([part.num_tokens for part in prefilling]),
-            sum([part.start for part in plan.slices]) / len(plan.slices),
-        )
-        self._clock.advance(seconds)
-        slices = tuple(
-            SliceResult(_TEXTS[draft.token_ids.count(TOKEN) + 1]) if part.samples else SliceResult()
-            for part, draft in zip(plan.slices, drafts, strict=True)
-        )
-        return StepResult(slices, target_seconds=seconds, verify_seconds=0.0)
-
-    def close(self) -> None:
-        pass
-
-
-class CostedDrafter:
-    """The `Drafter` of those steps: a model with KV of its own, as `ModelDrafter`."""
-
-    def __init__(self, clock: VirtualClock, costs: PassCosts, luck: Luck) -> None:
-        self._clock = clock
-        self._costs = costs
-        self._luck = luck
-
-    def propose(self, slices: ReadOnly[SeqSlice]) -> list[Draft]:
-        asked = [part for part in slices if part.draft_len]
-        if asked:
-            longest = max([part.draft_len for part in asked])
-            behind = sum([part.end - part.draft_computed - 1 for part in asked])
-            context = sum([part.draft_computed for part in asked])
-            self._clock.advance(self._costs.draft_seconds(len(asked), longest, behind, context))
-        return [self._draft(part) if part.draft_len else NO_DRAFT for part in slices]
-
-    def _draft(self, part: SeqSlice) -> Draft:
-        length, place = part.draft_len, part.end - part.num_prompt
-        right = self._luck.num_right(part.request_id, place, length, part.sampling.max_tokens)
-        guesses = _TEXTS[right] + (_WRONG,) * (length - right)
-        return Draft(guesses, part.end + length - 1)
+from policy.table import SpeculationTable
 
 
 class Told(NamedTuple):
@@ -413,10 +268,8 @@ class QuickEngine(Engine):
                 fates[bucket, length, right, length > 0, lookup_len > 0] += 1
             if len(tokens) == seq.num_prompt:  # all but its last token was found in the cache
                 cached = seq.num_cached_tokens or 0
-                first.append(
-                    TokenDelta(seq.request_id, _TEXTS[right + 1], num_cached_tokens=cached)
-                )
-            tokens += _TEXTS[right + 1]
+                first.append(TokenDelta(seq.request_id, TEXTS[right + 1], num_cached_tokens=cached))
+            tokens += TEXTS[right + 1]
             seq.num_computed = end = start + 1 + right
             if start // block_size < end // block_size:
                 scheduler._publish(seq, start // block_size)
@@ -453,7 +306,7 @@ class QuickEngine(Engine):
         scheduler, told = self._scheduler, []
         for part in parts:
             seq = scheduler._queues[part.request_id]
-            outcome = SliceResult(_TEXTS[1]) if part.samples else SliceResult()
+            outcome = SliceResult(TEXTS[1]) if part.samples else SliceResult()
             delta = scheduler._book(seq, part, NO_DRAFT, outcome, notes_drafts)
             if delta is not None:
                 told.append(delta)

@@ -9,8 +9,8 @@ from typing import Any
 from deployments.simulate.hardware import MACHINES, MODELS, Assumptions
 from deployments.simulate.roofline import RooflineCosts
 from engine.calibrate.grid import CONTEXTS, LENGTHS
+from engine.costed import PassCosts
 from engine.errors import ConfigError
-from engine.quick_engine import PassCosts
 from policy.cost import Calibration, CostCell, CostModel
 from policy.lines import along
 

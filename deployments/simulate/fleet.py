@@ -18,7 +18,7 @@ from deployments.simulate.outcome import Outcomes
 from deployments.simulate.ranking import RankedBooks
 from deployments.simulate.replica import SimulatedReplica
 from deployments.simulate.traffic import Arrival
-from engine.quick_engine import AcceptanceOf, Luck
+from engine.luck import AcceptanceOf, Luck
 from engine.request import Request, SamplingParams
 from policy.board import Introduction, PolicyBoard, Publication
 from policy.boards import PolicyBoards

@@ -1,7 +1,7 @@
 """GPUs and models in figures, with their sources.
 
-Bandwidths and arithmetic are the makers' own, for dense 16-bit products. What a kernel gets of them,
-and what it takes to start one, are assumptions, the same for all, and named as such.
+Bandwidths and arithmetic are the makers' own, for dense 16-bit products. What a kernel gets of
+them, and what it takes to start one, are assumptions, the same for all, and named as such.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A replica on the fleet's virtual clock: an engine, and the ledger of what came in and went out."""
+"""A replica on a virtual clock: an engine, and the ledger of what came in and went out."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -9,8 +9,10 @@ from deployments.autoscaling.load import ReplicaLoad
 from deployments.routing.books import PROMPT_SHARE
 from deployments.simulate.costs import BLOCK_SIZE, Profile
 from engine.config import DrafterConfig, EngineConfig
+from engine.costed import TOKEN
 from engine.errors import EngineFull, PromptTooLong
-from engine.quick_engine import TOKEN, Luck, QuickEngine, Told
+from engine.luck import Luck
+from engine.quick_engine import QuickEngine, Told
 from engine.request import FinishReason, Request, TokenDelta
 from engine.simulate import VirtualClock
 from policy.stats import StatsWindow

@@ -1,5 +1,6 @@
 """Seconds of a pass on GPUs, by the roofline (Williams, Waterman, Patterson 2009): the longer of
-reading and computing, each at the share of the GPU's best that is assumed; and what comes on top."""
+reading and computing, each at the share of the GPU's best that is assumed; and what comes on top.
+"""
 
 from deployments.simulate.hardware import BYTES_PER_VALUE, Assumptions, Gpu, Machine, Model
 

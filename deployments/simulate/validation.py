@@ -46,7 +46,10 @@ def compare(record: Mapping[str, Any], run: Mapping[str, Any]) -> Comparison:
     simulated = figures(fleet.outcomes.latencies())
     outcomes = fleet.outcomes
     ttft = figures([f - a.at_s for a, f in zip(arrivals, outcomes.first_s, strict=True)])
-    assert measured and first and simulated and ttft
+    assert measured is not None
+    assert first is not None
+    assert simulated is not None
+    assert ttft is not None
     return Comparison(
         measured["mean"],
         simulated["mean"] / measured["mean"],

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.quick_engine import Luck, QuickEngine
+from engine.luck import Luck
+from engine.quick_engine import QuickEngine
 from engine.request import Request, SamplingParams
 from engine.simulate import VirtualClock, simulated_config
 from policy.board import Introduction, PolicyBoard
