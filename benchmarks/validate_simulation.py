@@ -61,8 +61,8 @@ def record(
     at_s, arrivals, due = 0.0, [], deque[tuple[float, Request]]()
     for number in range(count):
         at_s += draw.gammavariate(1 / CV**2, interval_s * CV**2)
-        # None begins as another does, so that none finds another's KV.
-        prompt = [10 + number, *prompts[number % len(prompts)]][: draw.randint(30, 160)]
+        # None begins as another does, of another run neither, so that none finds another's KV.
+        prompt = [10 + number + (draft_len + 1) * count, *prompts[number % len(prompts)]][: draw.randint(30, 160)]
         sampling = SamplingParams(max_tokens=draw.randint(12, 48), temperature=0.0, ignore_eos=True)
         request = Request(f"{draft_len} {number}", tuple(prompt), sampling)
         due.append((at_s, request))
