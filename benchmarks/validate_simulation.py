@@ -9,6 +9,7 @@ simulation is one on such a file.
 import argparse
 import json
 import random
+import statistics
 import time
 from collections import deque
 from pathlib import Path
@@ -30,11 +31,11 @@ from engine.config import DrafterConfig, EngineConfig
 from engine.core import Engine
 from engine.model import load_tokenizer
 from engine.request import Request, SamplingParams
-from policy.stats import StatsWindow
 from policy.table import SpeculationTable, fixed_rungs
 
 MAX_NUM_SEQS, MAX_DRAFT_LEN, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4, 512, 512
 GRID = Grid((1, 2, 4, 8, MAX_NUM_SEQS), (0, 1, 2, MAX_DRAFT_LEN), (64, 256))
+PROMPTS = (16, 32, 64, 96, 160)
 FIXED = (0, 2)
 CV = 1.5
 
@@ -62,15 +63,17 @@ def record(
     for number in range(count):
         at_s += draw.gammavariate(1 / CV**2, interval_s * CV**2)
         # None begins as another does, of another run neither, so that none finds another's KV.
-        prompt = [10 + number + (draft_len + 1) * count, *prompts[number % len(prompts)]][: draw.randint(30, 160)]
+        prompt = [10 + number + (draft_len + 1) * count, *prompts[number % len(prompts)]][
+            : draw.randint(30, 160)
+        ]
         sampling = SamplingParams(max_tokens=draw.randint(12, 48), temperature=0.0, ignore_eos=True)
         request = Request(f"{draft_len} {number}", tuple(prompt), sampling)
         due.append((at_s, request))
         arrivals.append([at_s, len(prompt), sampling.max_tokens])
     engine.set_table(SpeculationTable(engine.table.version + 1, fixed_rungs(draft_len)))
-    engine.drain_stats()
     numbers = {request.request_id: number for number, (_, request) in enumerate(due)}
     first_s, end_s = [0.0] * count, [0.0] * count
+    kept, tried = [0] * count, [0] * count
     clock = Clock()
     began = clock()
     while due or engine.has_work:
@@ -83,6 +86,8 @@ def record(
         for delta in deltas:
             number = numbers[delta.request_id]
             first_s[number] = first_s[number] or now
+            kept[number] += delta.num_accepted
+            tried[number] += min(delta.num_drafted, delta.num_accepted + 1)
             if delta.finish_reason is not None:
                 end_s[number] = now
     return {
@@ -90,15 +95,53 @@ def record(
         "arrivals": arrivals,
         "first_s": first_s,
         "end_s": end_s,
-        "acceptance": conditional(engine.drain_stats()),
+        # Of a draft token whose forerunners were kept, by request: they differ a good deal.
+        "acceptance": [k / max(1, t) for k, t in zip(kept, tried, strict=True)],
     }
 
 
-def conditional(window: StatsWindow) -> list[float]:
-    """How often a draft token was kept whose forerunners were, by position; [0] of no drafts."""
-    kept = window.accepted_by_position
-    reached = [sum(window.drafted_by_position[:1]), *kept]
-    return [k / r for k, r in zip(kept, reached, strict=False) if r] or [0.0]
+def measured(engine: Engine, max_seconds: float, number: int) -> dict[str, Any]:
+    """A calibration, and lone prompts."""
+    found = calibrate(engine, GRID, max_seconds=max_seconds, clock=time.process_time)
+    return {"calibration": found.as_json(), "prompts": prompt_seconds(engine, number)}
+
+
+def mean_of(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Of what was measured before the runs and after them: a machine's pace drifts."""
+    cells: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
+    for cell in (*before["calibration"]["cells"], *after["calibration"]["cells"]):
+        place = cell["batch_size"], cell["draft_len"], cell["context"]
+        cells.setdefault(place, []).append(cell)
+    means = [
+        {
+            **found[0],
+            **{
+                name: statistics.mean(cell[name] for cell in found)
+                for name in ("target_seconds", "draft_seconds")
+            },
+        }
+        for found in cells.values()
+    ]
+    prompts = {
+        length: (seconds + after["prompts"][length]) / 2
+        for length, seconds in before["prompts"].items()
+    }
+    return {"calibration": {"cells": means}, "prompts": prompts}
+
+
+def prompt_seconds(engine: Engine, number: int) -> dict[str, float]:
+    """Until the first token of a lone prompt, by its tokens: medians of turns."""
+    seconds: dict[int, list[float]] = {length: [] for length in PROMPTS}
+    for turn in range(7 * number, 7 * number + 7):
+        for length in PROMPTS:
+            prompt = (5000 + turn * max(PROMPTS) + length, *range(3, 2 + length))
+            sampling = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+            engine.add(Request(f"prompt {turn} {length}", prompt, sampling))
+            started = time.process_time()
+            while engine.has_work:
+                engine.step()
+            seconds[length].append(time.process_time() - started)
+    return {str(length): statistics.median(found) for length, found in seconds.items()}
 
 
 def main() -> None:
@@ -134,14 +177,15 @@ def main() -> None:
         "num_blocks": NUM_BLOCKS,
         "runs": [],
     }
-    with measuring(console, 1 + len(FIXED)) as begin:
+    with measuring(console, 2 + len(FIXED)) as begin:
         begin("calibrating")
-        found = calibrate(engine, GRID, max_seconds=args.calibrate, clock=time.process_time)
-        document["calibration"] = found.as_json()
+        before = measured(engine, args.calibrate, 0)
         for draft_len in FIXED:
             begin(f"length {draft_len}")
             run = record(engine, prompts, args.requests, args.interval, draft_len)
             document["runs"].append(run)
+        begin("calibrating again")
+        document.update(mean_of(before, measured(engine, args.calibrate, 1)))
     engine.close()
     table = Table(title="latency, simulated / measured")
     for column in ("length", "measured mean, s", "mean", "p95", "TTFT mean"):

@@ -12,7 +12,7 @@ from engine.calibrate.grid import CONTEXTS, LENGTHS
 from engine.costed import PassCosts
 from engine.errors import ConfigError
 from policy.cost import Calibration, CostCell, CostModel
-from policy.lines import along
+from policy.lines import Line, along, rising
 
 BLOCK_SIZE = 16
 _MEASURED_CONTEXT = 2048
@@ -38,16 +38,27 @@ class Profile:
 
 
 class MeasuredCosts:
-    """`PassCosts` by a calibration. A prompt token costs what one more token does in the largest
-    pass that was measured."""
+    """`PassCosts` by a calibration. `prompts`: seconds of passes over a prompt alone, by its tokens
+    (2 or more). Without them a prompt token takes what one more token does in the largest pass that
+    was measured, on top of a step of one: somewhat more than it does, as those have logits, and as
+    many tokens hide the reading of the weights."""
 
-    def __init__(self, calibration: Calibration) -> None:
+    def __init__(
+        self, calibration: Calibration, prompts: Mapping[int, float] | None = None
+    ) -> None:
         self._model = CostModel(calibration)
         self._contexts = calibration.contexts
         size, length = calibration.batch_sizes[-1], calibration.draft_lens[-1]
         at_most = [self._model.at(size, context).target for context in self._contexts]
         added = min(target(length) - target(0.0) for target in at_most)
-        self.prompt_token_s = max(0.0, added) / (size * length)
+        each = max(0.0, added) / (size * length)
+        alone = self._model.target_seconds(1, 0, self._contexts[0])
+        known = sorted((prompts or {2: alone + each}).items())
+        # By the tokens after the first, which a step of one has too.
+        self._further = Line(
+            [0, *(tokens - 1 for tokens, _ in known)],
+            rising([0.0, *(seconds - alone for _, seconds in known)]),
+        )
         smallest = calibration.batch_sizes[0]
         drafts = [self._model.draft_seconds(b, 1, self._contexts[0]) for b in (smallest, size)]
         self._behind_s = max(0.0, drafts[1] - drafts[0]) / max(1, size - smallest)
@@ -65,7 +76,12 @@ class MeasuredCosts:
         if row is None:
             row = [self._model.target_seconds(batch_size, num_drafted, c) for c in self._contexts]
             self._target[batch_size, num_drafted] = row
-        return along(self._contexts, row, context) + num_prompt * self.prompt_token_s
+        seconds = along(self._contexts, row, context)
+        if not num_prompt:
+            return seconds
+        # What few tokens hide of reading the weights is hidden once.
+        others = batch_size + num_drafted - 1
+        return seconds + self._further(others + num_prompt) - self._further(others)
 
     def least_seconds(self, num_decoding: int) -> float:
         # Neither more sequences nor more tokens take less, at one context.
@@ -113,12 +129,13 @@ def measured_profile(
     max_num_seqs: int,
     max_draft_len: int,
     num_blocks: int | None = None,
+    prompts: Mapping[int, float] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Profile:
     """Of a machine that has calibrated itself."""
     return Profile(
         name,
-        MeasuredCosts(calibration),
+        MeasuredCosts(calibration, prompts),
         calibration,
         max_num_seqs=max_num_seqs,
         max_step_tokens=max(512, 2 * max_num_seqs),

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.simulate.arms import DraftAcceptance
 from deployments.simulate.costs import measured_profile
 from deployments.simulate.fleet import Fleet
 from deployments.simulate.outcome import figures
@@ -35,11 +34,12 @@ def compare(record: Mapping[str, Any], run: Mapping[str, Any]) -> Comparison:
         max_num_seqs=record["max_num_seqs"],
         max_draft_len=record["max_draft_len"],
         num_blocks=record["num_blocks"],
+        prompts={int(tokens): seconds for tokens, seconds in record.get("prompts", {}).items()},
     )
     length = run["draft_len"]
     policy = parse_choice({"fixed": length} if length else "off")
-    acceptance = DraftAcceptance(tuple(run["acceptance"]))
-    fleet = Fleet(profile, policy, 1, arrivals, acceptance.of)
+    seen = run["acceptance"]
+    fleet = Fleet(profile, policy, 1, arrivals, lambda request_id: (seen[int(request_id)],))
     fleet.run()
     measured = figures([e - a.at_s for a, e in zip(arrivals, run["end_s"], strict=True)])
     first = figures([f - a.at_s for a, f in zip(arrivals, run["first_s"], strict=True)])

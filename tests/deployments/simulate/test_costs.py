@@ -85,9 +85,19 @@ def test_measured_costs_are_those_of_the_policys_model() -> None:
             model.target_seconds(size, drafted, context)
         )
     assert costs.draft_seconds(4, 3, 0, 400) == pytest.approx(model.draft_seconds(4, 3, 100.0))
-    assert costs.prompt_token_s == pytest.approx(PLAIN.per_token)
     alone = costs.target_seconds(0, 0, 101, 64.0)
     assert alone == pytest.approx(PLAIN.target(1, 0, 0, 64.0) + 100 * PLAIN.per_token)
+
+
+def test_prompts_that_were_measured_take_what_they_took() -> None:
+    calibration = PLAIN.calibration()
+    costs = MeasuredCosts(calibration, {11: 0.015, 101: 0.042})
+    alone = PLAIN.target(1, 0, 0, 64.0)
+    assert costs.target_seconds(0, 0, 11, 64.0) == pytest.approx(0.015)
+    assert costs.target_seconds(0, 0, 56, 64.0) == pytest.approx(0.0285)
+    # Beside sequences that decode, they add what they add to a step of one.
+    beside = costs.target_seconds(3, 0, 10, 64.0) - costs.target_seconds(3, 0, 0, 64.0)
+    assert beside == pytest.approx(0.015 - alone)
 
 
 def test_a_calibration_is_read_as_it_is_kept_and_as_it_is_told(tmp_path: Path) -> None:

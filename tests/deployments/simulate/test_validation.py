@@ -1,5 +1,5 @@
 """A run of a real engine against its own simulation, on recorded times
-(`python -m benchmarks.validate_simulation --json recorded_run.json`)."""
+(`python -m benchmarks.validate_simulation`; of its JSON the run without drafts)."""
 
 import json
 from pathlib import Path
