@@ -62,7 +62,7 @@ def record(
     at_s, arrivals, due = 0.0, [], deque[tuple[float, Request]]()
     for number in range(count):
         at_s += draw.gammavariate(1 / CV**2, interval_s * CV**2)
-        # None begins as another does, of another run neither, so that none finds another's KV.
+        # None begins as another does, in this run or another: none finds another's KV.
         prompt = [10 + number + (draft_len + 1) * count, *prompts[number % len(prompts)]][
             : draw.randint(30, 160)
         ]

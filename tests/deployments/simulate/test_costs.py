@@ -92,12 +92,12 @@ def test_measured_costs_are_those_of_the_policys_model() -> None:
 def test_prompts_that_were_measured_take_what_they_took() -> None:
     calibration = PLAIN.calibration()
     costs = MeasuredCosts(calibration, {11: 0.015, 101: 0.042})
-    alone = PLAIN.target(1, 0, 0, 64.0)
     assert costs.target_seconds(0, 0, 11, 64.0) == pytest.approx(0.015)
     assert costs.target_seconds(0, 0, 56, 64.0) == pytest.approx(0.0285)
-    # Beside sequences that decode, they add what they add to a step of one.
+    # Beside three sequences that decode they are tokens 4 to 13: eight of those that take
+    # 0.5 ms each, as the first ten after the first, and two of those that take 0.3 ms.
     beside = costs.target_seconds(3, 0, 10, 64.0) - costs.target_seconds(3, 0, 0, 64.0)
-    assert beside == pytest.approx(0.015 - alone)
+    assert beside == pytest.approx(8 * 0.0005 + 2 * 0.0003)
 
 
 def test_a_calibration_is_read_as_it_is_kept_and_as_it_is_told(tmp_path: Path) -> None:
