@@ -1,4 +1,4 @@
-"""Replicas without engines: the channel that a replica has, with made-up counts."""
+"""Replicas without engines: the channel that a replica has, with counts that were made before."""
 
 import asyncio
 import random
@@ -12,14 +12,13 @@ from cluster.policy_client import RayPolicyClient
 from policy.board import Introduction, initial_publication
 from policy.choice import parse_choice
 from policy.cost import Calibration, CostCell
-from policy.stats import Fate, StatsWindow, StepShape
+from policy.stats import StatsWindow
 from policy.table import SpeculationTable
 
 CONFIGURED = "adaptive"
 MAX_BATCH, MAX_DRAFT_LEN = 32, 8
 IN_TIME_S = ChannelTimings().report_s
 """A report is answered in time if it is before the next one is due."""
-_NUM_WINDOWS = 32
 _LONGEST_WAIT_S = 60.0
 
 
@@ -80,17 +79,12 @@ class _TimedClient(RayPolicyClient):
 class Fleet:
     """Replicas without engines, all of one event loop."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, said: Introduction, windows: Sequence[StatsWindow]) -> None:
+        """What all of them say of themselves, and what they report, in any order."""
         self._handle = handle
         self._initial = initial_publication(parse_choice(CONFIGURED))
-        self._said = Introduction(
-            kind="made up",
-            description="no engine",
-            max_batch=MAX_BATCH,
-            max_draft_len=MAX_DRAFT_LEN,
-            calibration=made_up_calibration(),
-        )
-        self._windows = [made_up_window(seed) for seed in range(_NUM_WINDOWS)]
+        self._said = said
+        self._windows = windows
         self._channels: list[PolicyChannel] = []
         self._held: list[int] = []
         """The version that each replica holds."""
@@ -169,23 +163,3 @@ def made_up_calibration() -> Calibration:
             for context in (128, 1024)
         )
     )
-
-
-def made_up_window(seed: int) -> StatsWindow:
-    """What an engine counts in 2 s: some dozens of steps, a batch that wanders, drafts of 2."""
-    draw, window = random.Random(seed), StatsWindow()
-    batch_size, seconds = draw.randint(1, 12), 0.0
-    while seconds < IN_TIME_S:
-        batch_size = min(16, max(1, batch_size + draw.choice((-1, 0, 0, 0, 1))))
-        window.steps += 1
-        for _ in range(batch_size):
-            kept = sum(draw.random() < 0.5 for _ in range(2))
-            window.record_rounds(2, kept, kept + 1)
-            window.record_drafts(batch_size, Fate(2, kept))
-        target, draft = 0.02 + 0.0045 * batch_size, 0.004 + 0.0002 * batch_size
-        shape = StepShape(batch_size, 2, 2 * batch_size)
-        window.record_step(shape, draw.uniform(100, 600), target, draft)
-        window.target_seconds += target
-        window.draft_seconds += draft
-        seconds += target + draft
-    return window

@@ -14,11 +14,10 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fleet import MAX_BATCH, MAX_DRAFT_LEN, made_up_calibration, made_up_window
+from benchmarks.actor_limit import simulated_windows
+from benchmarks.fleet import MAX_BATCH, MAX_DRAFT_LEN, made_up_calibration
 from benchmarks.options import Options, parser
 from benchmarks.progress import measuring
-from benchmarks.report import Goal, Spread, print_goals, write_json
-from benchmarks.settle import settle
 from benchmarks.steps import Cell, StepBench
 from cluster.metrics.definitions import Outcome
 from cluster.metrics.exporter import PERIOD_S, MetricsExporter, Sources
@@ -27,8 +26,11 @@ from cluster.metrics.serve_instruments import ServeInstruments
 from cluster.metrics.windows import WindowMetrics
 from cluster.policy_channel import ChannelStatus, ChannelTimings
 from deployments.autoscaling.pace import Pace
+from deployments.bench.results import Goal, Spread, print_goals, write_json
+from deployments.bench.settle import settle
 from deployments.generation.times import RequestTimes
 from deployments.models.store import resolve_model
+from deployments.simulate.costs import profile_of
 from engine.core import EngineStatus
 from engine.request import TokenDelta
 from policy.board import Introduction, initial_publication
@@ -130,7 +132,7 @@ def measure() -> Costs:
     instruments = ServeInstruments()
     exporter = _exporter(instruments)
     windows, requests = WindowMetrics(instruments), RequestMetrics(instruments)
-    window = made_up_window(0)
+    window = simulated_windows(profile_of("a100-7b"))[0]
 
     def answer() -> None:
         times = RequestTimes(time.monotonic())

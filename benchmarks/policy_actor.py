@@ -1,10 +1,10 @@
 """How many replicas one policy actor serves: reports answered in time, a table spread quickly.
 
-A real Ray actor, and replicas without engines: each is the channel that a replica has, with made-up
-counts, as tasks of this one process. They introduce themselves as one kind, poll for tables and
-report every 2 s, and after each new table at once, as replicas do. The number of replicas grows
-step by step. At each, tables are set by hand and timed until the last replica holds them; with all
-of them the policy then decides for itself while reports are timed.
+A real Ray actor, and replicas without engines: each is the channel that a replica has, with counts
+that simulated replicas have made, as tasks of this one process. They introduce themselves as one
+kind, poll for tables and report every 2 s, and after each new table at once, as replicas do. The
+number of replicas grows step by step. At each, tables are set by hand and timed until the last
+replica holds them; with all of them the policy then decides for itself while reports are timed.
 
 This process answers for all replicas on the same machine, so that its share of a core is told
 beside the actor's: where it nears 1 it is what limits, and the actor alone would do better.
@@ -25,9 +25,11 @@ from typing import Any
 import ray
 from rich.console import Console
 
-from benchmarks.fleet import CONFIGURED, IN_TIME_S, MAX_DRAFT_LEN, Fleet, Reports
+from benchmarks.actor_limit import introduction, simulated_windows
+from benchmarks.fleet import CONFIGURED, IN_TIME_S, MAX_BATCH, MAX_DRAFT_LEN, Fleet, Reports
 from cluster.policy_client import RayPolicyClient
 from deployments.bench.results import Goal, Spread, print_goals, write_json
+from deployments.simulate.costs import profile_of
 from policy.actor import PolicyActor
 
 STEPS = (10, 30, 100, 300, 1000)
@@ -136,7 +138,8 @@ async def _measure(args: Options, console: Console, measured: Measured) -> None:
     # Typed by hand: Ray's own annotations know no methods of actors.
     actor: Any = PolicyActor
     handle = actor.options(num_cpus=0, max_concurrency=_MAX_CALLS).remote(CONFIGURED, MAX_DRAFT_LEN)
-    fleet = Fleet(handle)
+    profile = profile_of("a100-7b", max_num_seqs=MAX_BATCH, max_draft_len=MAX_DRAFT_LEN)
+    fleet = Fleet(handle, introduction(profile), simulated_windows(profile))
     client = RayPolicyClient(handle)
     try:
         pid = int((await client.describe())["pid"])

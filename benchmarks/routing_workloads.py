@@ -1,12 +1,10 @@
 """What is asked of many replicas: chats whose turns share their beginnings, requests with heavy
 tails, and recorded traces."""
 
-import csv
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 from benchmarks.routing_simulation import (
@@ -16,6 +14,7 @@ from benchmarks.routing_simulation import (
     TOKENS_PER_DIGEST,
     Ask,
 )
+from deployments.simulate.traffic import read_trace
 
 USUAL_BATCH = 32
 MOST_PROMPT_TOKENS, MOST_NEW_TOKENS = 8000, 2000
@@ -56,24 +55,9 @@ def heavy_tailed(count: int, draw: random.Random) -> list[Ask]:
 
 
 def trace(file: Path, count: int) -> list[Ask]:
-    """The first requests of a recorded trace (columns TIMESTAMP, ContextTokens, GeneratedTokens);
-    what they said was not recorded, so none shares its beginning."""
-    return list(_rows(file, count))
-
-
-def _rows(file: Path, count: int) -> Iterator[Ask]:
-    with file.open(newline="") as text:
-        first = None
-        for number, row in enumerate(csv.DictReader(text)):
-            if number == count:
-                return
-            # Seven digits of a second; Python reads six.
-            at = datetime.fromisoformat(row["TIMESTAMP"][:26])
-            first = first or at
-            seconds = (at - first).total_seconds()
-            yield Ask(
-                seconds, max(1, int(row["ContextTokens"])), max(1, int(row["GeneratedTokens"]))
-            )
+    """The first requests of a recorded trace; what they said was not recorded, so none shares its
+    beginning."""
+    return [Ask(*arrival) for arrival in read_trace(file)[:count]]
 
 
 def at_load(asks: Sequence[Ask], num_replicas: int, load: float) -> list[Ask]:

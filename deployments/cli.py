@@ -15,6 +15,7 @@ from deployments.commands.draft import draft_app
 from deployments.commands.observe import observe
 from deployments.commands.policy import policy_app
 from deployments.commands.serve import serve
+from deployments.commands.simulate import simulate
 from deployments.commands.status import status
 from deployments.models.commands import models_app
 from engine.errors import ConfigError, PacelineError
@@ -37,6 +38,7 @@ app.command()(chat)
 app.command()(observe)
 app.command()(distill)
 app.command()(calibrate)
+app.command()(simulate)
 app.add_typer(models_app, name="models")
 app.add_typer(policy_app, name="policy")
 app.add_typer(draft_app, name="draft")

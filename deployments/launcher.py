@@ -38,7 +38,8 @@ _ENVIRONMENT: Final = {
     # How old a metric may be; Ray's own period is ten seconds.
     "RAY_metrics_report_interval_ms": "5000",
     # From replica to proxy over the gRPC server that each replica has anyway. The other way, each
-    # chunk of a stream becomes an object of Ray's, which costs both processes several times as much.
+    # chunk of a stream becomes an object of Ray's, which costs both processes several times as
+    # much.
     "RAY_SERVE_PROXY_USE_GRPC": "1",
 }
 _SPIN_COUNT: Final = "GOMP_SPINCOUNT"

@@ -9,6 +9,9 @@ from collections.abc import Sequence as ReadOnly
 from hashlib import blake2b
 from struct import pack
 
+_BYTES = 8
+"""Of a packed token."""
+
 
 def extend_digests(
     digests: list[bytes], tokens: ReadOnly[int], block_size: int, salt: str = ""
@@ -18,12 +21,15 @@ def extend_digests(
 
     They are cryptographic: whoever could make two texts collide would read with another's KV.
     """
+    first, end = len(digests) * block_size, len(tokens) // block_size * block_size
+    if first >= end:
+        return
     # As long as any other parent, so that no salt reads as the beginning of a block.
     root = blake2b(salt.encode(), digest_size=32).digest() if salt else b""
     parent = digests[-1] if digests else root
-    layout = f"{block_size}q"
-    for start in range(len(digests) * block_size, len(tokens) - block_size + 1, block_size):
-        block = pack(layout, *tokens[start : start + block_size])
+    packed = pack(f"{end - first}q", *tokens[first:end])
+    for start in range(0, len(packed), _BYTES * block_size):
+        block = packed[start : start + _BYTES * block_size]
         parent = blake2b(parent + block, digest_size=32).digest()
         digests.append(parent)
 

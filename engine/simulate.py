@@ -49,6 +49,12 @@ class VirtualClock:
             raise ValueError(f"seconds must be 0 or more, got {seconds}")
         self._seconds += seconds
 
+    def advance_to(self, at_s: float) -> None:
+        """Raises ValueError for a step back."""
+        if not at_s >= self._seconds:
+            raise ValueError(f"at_s must be {self._seconds} or later, got {at_s}")
+        self._seconds = at_s
+
 
 class Fates:
     """What holds at each place of each text, whoever asks and when."""

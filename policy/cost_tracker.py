@@ -57,8 +57,8 @@ class CostTracker:
     def _observe(self, shape: StepShape, sums: ShapeSums) -> None:
         steps, size = sums.steps, shape.batch_size
         context = sums.context_tokens / steps
-        plain = self._base.target_seconds(size, 0, context)
-        whole = self._base.target_seconds(size, shape.num_drafted, context)
+        cost = self._base.at(size, context)
+        plain, whole = cost.target(0.0), cost.target(shape.num_drafted / size)
         x = whole / plain - 1.0
         ratio = sums.target_seconds / steps / whole
         y = min(_CLIP, max(1 / _CLIP, ratio)) * (1.0 + x)
@@ -69,7 +69,7 @@ class CostTracker:
         into.y += steps * y
         into.xx += steps * x * x
         into.xy += steps * x * y
-        expected = self._base.draft_seconds(size, shape.draft_len, context)
+        expected = cost.draft(shape.draft_len)
         if shape.draft_len and expected > 0:
             into.drafts += steps
             ratio = sums.draft_seconds / steps / expected

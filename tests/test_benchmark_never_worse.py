@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.actor_limit import limit, measure, simulated_windows
 from benchmarks.arms import REPLICA, REPORT_S, Arms, Load
 from benchmarks.cells import Cell, Overall, Round
-from benchmarks.fleet import Reports, made_up_calibration, made_up_window, share_in_time
+from benchmarks.fleet import Reports, made_up_calibration, share_in_time
 from benchmarks.heat_map import plot_cells
 from benchmarks.never_worse import _lengths
 from benchmarks.peers.workloads import Workload
 from benchmarks.policy_actor import Broadcast, limit_of, percentile
 from benchmarks.visits import FURTHER_PROMPTS, ROUNDS, Visit
 from deployments.bench.results import Spread
+from deployments.simulate.costs import profile_of
 from engine.core import EngineStatus
 from engine.request import FinishReason, Request, TokenDelta
 from policy.board import Introduction, PolicyBoard
@@ -331,13 +333,28 @@ def test_the_limit_is_below_the_first_number_that_is_late() -> None:
     assert limit_of([broadcast(10, 0.2)]) == (None, 10)
 
 
-def test_made_up_replicas_give_a_policy_something_to_decide() -> None:
+def test_simulated_replicas_give_a_policy_something_to_decide() -> None:
+    profile = profile_of("a100-7b", max_num_seqs=32)
+    windows = simulated_windows(profile, seconds=2.5)
+    assert len(windows) > 10
     learner = Learner(max_batch=32, max_draft_len=8)
-    learner.calibrate(made_up_calibration())
-    window = made_up_window(0)
+    learner.calibrate(profile.calibration)
+    window = windows[0]
     assert len(window.shapes) > 1
     assert 0 < window.accepted_tokens < window.drafted_tokens
     learner.observe(window, 1)
     decided = learner.decide(SpeculationTable(1, ()))
     assert decided is not None
     assert decided.rungs
+
+
+def test_the_actors_work_rises_with_the_replicas_and_its_limit_lies_between() -> None:
+    profile = profile_of("a100-7b", max_num_seqs=32)
+    windows = simulated_windows(profile, seconds=2.5)
+    told = measure(10, profile, windows, seconds=0.05)
+    assert told["reports"] > 0
+    assert told["bytes_per_s"] == pytest.approx(5 * told["bytes_per_report"])
+    sizes = [{"replicas": n, "share_of_a_core": s} for n, s in ((10, 0.1), (100, 0.6), (300, 1.6))]
+    assert limit(sizes) == pytest.approx(180)
+    assert limit(sizes[:2]) is None
+    assert limit(sizes[2:]) == 300

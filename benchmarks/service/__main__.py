@@ -12,12 +12,12 @@ from rich.console import Console
 from benchmarks import options
 from benchmarks.progress import measuring
 from benchmarks.prompts import DEFAULT_PROMPTS, first_turns
-from benchmarks.report import print_goals, write_json
 from benchmarks.service.asks import Asks
 from benchmarks.service.goals import goals
 from benchmarks.service.parts import PARTS, Measured, Scope, steps
 from benchmarks.service.served import StartFailed
 from benchmarks.service.tables import as_json, tables
+from deployments.bench.results import print_goals, write_json
 from deployments.config import parse_config
 
 MINUTES, QUICK_MINUTES = 10.0, 1.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.prompts import chat_prompts
 from benchmarks.service.answers import Outcome, Try
-from benchmarks.settle import settle
 from deployments import garbage
+from deployments.bench.settle import settle
 from deployments.config import AppConfig
 from engine.build import build_engine
 from engine.loop import EngineLoop

@@ -1,9 +1,9 @@
 """What was to be reached, and what was."""
 
-from benchmarks.report import Goal
 from benchmarks.service.faults import IN_THE_WAY
 from benchmarks.service.interleaved import added_ms
 from benchmarks.service.parts import ALONE, OVER_HTTP, RESILIENT, Measured
+from deployments.bench.results import Goal
 
 MOST_ADDED_MS = {1: 12.0, 16: 30.0}
 """To the first token, by concurrency."""

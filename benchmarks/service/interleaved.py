@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.progress import Begin
-from benchmarks.report import Spread
 from benchmarks.service.asks import Asks, Shape
 from benchmarks.service.closed_loop import Ask, Round, closed_loop
+from deployments.bench.results import Spread
 
 
 @dataclass(frozen=True, slots=True)

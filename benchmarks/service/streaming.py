@@ -4,12 +4,12 @@ import time
 from dataclasses import dataclass, field
 
 from benchmarks.progress import Begin
-from benchmarks.report import Spread
 from benchmarks.service.asks import Asks, Shape
 from benchmarks.service.clients import WireClient
 from benchmarks.service.closed_loop import Round, closed_loop
 from benchmarks.service.interleaved import lost_share
 from benchmarks.service.served import Served
+from deployments.bench.results import Spread
 
 CONCURRENCY = 16
 STREAMED, WHOLE = "streamed", "whole"

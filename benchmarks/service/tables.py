@@ -6,11 +6,11 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.report import Spread
 from benchmarks.service.closed_loop import Round
 from benchmarks.service.interleaved import added_ms, lost_share, ttft_ms
 from benchmarks.service.parts import ALONE, OVER_HTTP, PLAIN, RESILIENT, Measured
 from benchmarks.service.streaming import STREAMED, WHOLE
+from deployments.bench.results import Spread
 
 
 def tables(measured: Measured) -> Iterator[Table]:

@@ -30,6 +30,7 @@ def calibrate(
     report: Report = lambda done, total, what: None,
     stopped: Callable[[], bool] = lambda: False,
     max_seconds: float = MAX_SECONDS,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Calibration:
     """Measure an engine that has no requests; `default_grid` says what is worth measuring.
 
@@ -52,9 +53,14 @@ def calibrate(
     block_ids: list[int] = []
     pool.grow(block_ids, most_blocks * pool.block_size)
     try:
-        bench = _Bench(engine, executor, drafter, pool, block_ids)
+        bench = _Bench(engine, executor, drafter, pool, block_ids, clock)
         survey = Survey(
-            grid, bench.measure, max_seconds=max_seconds, report=report, stopped=stopped
+            grid,
+            bench.measure,
+            max_seconds=max_seconds,
+            report=report,
+            stopped=stopped,
+            clock=clock,
         )
         _wait_for_huge_pages()
         bench.touch()
@@ -80,7 +86,9 @@ class _Bench:
         drafter: Drafter,
         pool: BlockPool,
         block_ids: Sequence[int],
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self._executor = executor
         # A cascade asks its model wherever the text itself offers nothing, which it does here.
         self._drafter = drafter.model if isinstance(drafter, CascadeDrafter) else drafter
@@ -103,13 +111,13 @@ class _Bench:
         )
         drafted = 0.0
         if point.draft_len:
-            started = time.perf_counter()
+            started = self._clock()
             self._drafter.propose(slices)
-            drafted = time.perf_counter() - started
-        started = time.perf_counter()
+            drafted = self._clock() - started
+        started = self._clock()
         # Tokens come back as Python's numbers, so an accelerator has done all its work by then.
         self._executor.execute(plan, drafts)
-        return Seconds(time.perf_counter() - started, drafted)
+        return Seconds(self._clock() - started, drafted)
 
     def touch(self) -> None:
         """Compute a token in every block.
