@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import serve
@@ -17,9 +16,11 @@ from deployments.routing.steering import Steering
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from transformers import PreTrainedTokenizerFast
 
     from deployments.api import PolicyPort
     from deployments.failover.pieces import PieceReply
+    from deployments.failover.replies import Facts
     from deployments.generation.origin import Origin
     from deployments.generation.run import TokenSource, Told
     from deployments.service import GenerationService
@@ -92,18 +93,16 @@ class Ingress:
 
 
 def build_service(
-    config: AppConfig, source: "TokenSource", max_model_len: int, vocab_size: int
+    config: AppConfig, tokenizer: "PreTrainedTokenizerFast", source: "TokenSource", facts: "Facts"
 ) -> "GenerationService":
-    """Reads the tokenizer, which takes a while. Raises ConfigError."""
+    """Takes a while: the tokenizer's vocabulary is looked through."""
     from deployments.service import GenerationService
-    from engine.model import load_tokenizer
 
-    folder = Path(config.with_models_found().model)
     return GenerationService(
         source,
-        load_tokenizer(folder),
+        tokenizer,
         config.model_name,
-        max_model_len=max_model_len,
-        vocab_size=vocab_size,
+        max_model_len=facts.max_model_len,
+        vocab_size=facts.vocab_size,
         request_timeout_s=config.server.request_timeout_s,
     )

@@ -47,10 +47,11 @@ class PacelineRouter(Ingress):
 def _build(config: AppConfig, replicas: ServeReplicas, facts: "Facts") -> "GenerationService":
     """Raises ConfigError."""
     from engine.grammar import GrammarCompiler
+    from engine.model import load_tokenizer
 
     folder = Path(config.with_models_found().model)
     grammars = GrammarCompiler(folder, facts.vocab_size, facts.eos_token_ids)
     source = FailoverSource(replicas, grammars.compile, max_wait_s=config.router.max_wait_s)
-    service = build_service(config, source, facts.max_model_len, facts.vocab_size)
+    service = build_service(config, load_tokenizer(folder), source, facts)
     garbage.settle()
     return service
