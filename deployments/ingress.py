@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import serve
@@ -21,9 +20,11 @@ from deployments.traces import TraceParents
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from transformers import PreTrainedTokenizerFast
 
     from deployments.api import PolicyPort
     from deployments.failover.pieces import PieceReply
+    from deployments.failover.replies import Facts
     from deployments.generation.origin import Origin
     from deployments.generation.run import TokenSource, Told
     from deployments.service import GenerationService
@@ -102,24 +103,21 @@ class Ingress:
 
 def build_service(
     config: AppConfig,
+    tokenizer: "PreTrainedTokenizerFast",
     source: "TokenSource",
-    max_model_len: int,
-    vocab_size: int,
+    facts: "Facts",
     tell: Callable[[RequestRecord], None],
 ) -> "GenerationService":
-    """`tell`: is told of each request at its end. Reads the tokenizer, which takes a while.
-
-    Raises ConfigError."""
+    """`tell`: is told of each request at its end. Takes a while: the tokenizer's vocabulary is
+    looked through."""
     from deployments.service import GenerationService
-    from engine.model import load_tokenizer
 
-    folder = Path(config.with_models_found().model)
     return GenerationService(
         source,
-        load_tokenizer(folder),
+        tokenizer,
         config.model_name,
-        max_model_len=max_model_len,
-        vocab_size=vocab_size,
+        max_model_len=facts.max_model_len,
+        vocab_size=facts.vocab_size,
         request_timeout_s=config.server.request_timeout_s,
         tell=tell,
     )

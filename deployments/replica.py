@@ -32,6 +32,8 @@ from engine.errors import EngineDead, in_one_line
 from policy.board import Introduction, initial_publication
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
     from cluster.ranks import RayRanks
     from deployments.autoscaling.report import LoadReport
     from deployments.failover.replies import Facts, Health, Reply
@@ -60,12 +62,12 @@ class EngineReplica:
             report = await _stage_reporter(self._replica_id)
             # In a thread: Serve's own calls on this event loop go on being answered.
             may_calibrate = _asking(asyncio.get_running_loop(), self._replica_id)
-            loop, knowledge, self._load_report = await asyncio.to_thread(
+            loop, tokenizer, knowledge, self._load_report = await asyncio.to_thread(
                 _load, config, report, may_calibrate
             )
             self._engine_loop = loop
             self._source = self._load_report.counted(loop)
-            await self._complete(loop)
+            await self._complete(tokenizer)
         self._channel = PolicyChannel(
             self._replica_id,
             initial_publication(config.initial_policy),
@@ -92,7 +94,7 @@ class EngineReplica:
     async def _prepare(self) -> None:
         """What may fail before a model is loaded for it."""
 
-    async def _complete(self, loop: "EngineLoop") -> None:
+    async def _complete(self, tokenizer: "PreTrainedTokenizerFast") -> None:
         """What the replica needs beside its engine."""
 
     async def tokens(
@@ -183,16 +185,11 @@ class PacelineReplica(EngineReplica, Ingress):
             self._instruments, self._config.model_name, self._replica_id, os.environ
         )
 
-    async def _complete(self, loop: "EngineLoop") -> None:
+    async def _complete(self, tokenizer: "PreTrainedTokenizerFast") -> None:
         assert self._recorder is not None
         facts = await self.facts()
         self._service = await asyncio.to_thread(
-            build_service,
-            self._config,
-            self._source,
-            facts.max_model_len,
-            facts.vocab_size,
-            self._recorder.record,
+            build_service, self._config, tokenizer, self._source, facts, self._recorder.record
         )
         self._apply(LiveSettings(), self._keys)
         garbage.settle()
@@ -210,8 +207,8 @@ def _load(
     config: AppConfig,
     report: Callable[[str], None],
     may_calibrate: Callable[[Introduction], bool],
-) -> "tuple[EngineLoop, Knowledge | None, LoadReport]":
-    """Build the engine, what is known of its kind and what tells of its load.
+) -> "tuple[EngineLoop, PreTrainedTokenizerFast, Knowledge | None, LoadReport]":
+    """Build the engine, read its tokenizer, what is known of its kind and what tells of its load.
 
     Raises ConfigError."""
     report("importing torch")
@@ -220,9 +217,11 @@ def _load(
     from deployments.models.cache import default_home
     from engine.build import build_engine
     from engine.loop import EngineLoop
+    from engine.model import load_tokenizer
     from engine.rehearsal import rehearse
 
     engine_config = config.engine_config()
+    tokenizer = load_tokenizer(engine_config.model)
     table = initial_publication(config.initial_policy).table
     host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     engine = build_engine(engine_config, table, report, ranks=_ranks(config), host=host)
@@ -238,7 +237,7 @@ def _load(
         engine_config.max_num_seqs, None if knowledge is None else knowledge.introduction
     )
     garbage.settle()
-    return loop, knowledge, load_report
+    return loop, tokenizer, knowledge, load_report
 
 
 def _keep_and_learn(

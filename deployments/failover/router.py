@@ -71,10 +71,11 @@ def _build(
 ) -> "GenerationService":
     """Raises ConfigError."""
     from engine.grammar import GrammarCompiler
+    from engine.model import load_tokenizer
 
     folder = Path(config.with_models_found().model)
     grammars = GrammarCompiler(folder, facts.vocab_size, facts.eos_token_ids)
     source = FailoverSource(replicas, grammars.compile, max_wait_s=config.router.max_wait_s)
-    service = build_service(config, source, facts.max_model_len, facts.vocab_size, tell)
+    service = build_service(config, load_tokenizer(folder), source, facts, tell)
     garbage.settle()
     return service

@@ -12,8 +12,8 @@ from engine.core import EngineStatus
 from engine.errors import EngineDead, PacelineError
 from engine.request import Request
 
-ANSWER_S: Final = 10.0
-"""For what a replica knows at once, or asks the policy actor."""
+ANSWER_S: Final = 15.0
+"""For what a replica knows at once, or asks the policy actor, whom it gives 10 seconds."""
 
 
 class ServeReplicas:
