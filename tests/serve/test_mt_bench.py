@@ -1,6 +1,6 @@
 """The embedded model over HTTP in float32: chats, 8 at a time, each what transformers makes.
 
-As many of MT-bench's 80 as PACELINE_CHATS says; 24 without it, which take a minute less.
+As many of MT-bench's 80 as PACELINE_CHATS says; 12 without it, which take a minute less.
 """
 
 import os
@@ -23,7 +23,7 @@ from tests.serve.serve_process import ServeProcess
 
 PROMPTS = Path(os.environ.get("PACELINE_PROMPTS", DEFAULT_PROMPTS)) / "mt_bench_80.jsonl"
 NEW_TOKENS = 16
-NUM_CHATS = int(os.environ.get("PACELINE_CHATS", "24"))
+NUM_CHATS = int(os.environ.get("PACELINE_CHATS", "12"))
 CLIENTS = 8
 REFERENCE_BATCH = 16
 

@@ -36,7 +36,7 @@ from tests.engine.scenario import draw_scenario
 from tests.engine.test_models import NEW_TOKENS, PROMPTS, SERVED
 
 CPU = torch.device("cpu")
-SCENARIOS = 40
+SCENARIOS = 24
 FAILS_ON_ONE_RANK = ("gpt_bigcode",)
 """The other would wait for it."""
 NGRAM = DrafterConfig(kind="ngram", min_ngram=1)
