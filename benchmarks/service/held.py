@@ -15,7 +15,7 @@ import httpx
 
 from benchmarks.service.answers import Outcome, Try, outcome_of_status
 from benchmarks.service.asks import Asks
-from benchmarks.service.clients import SdkClient, WireClient
+from benchmarks.service.clients import PATIENCE_S, SdkClient, WireClient
 from benchmarks.service.memory import Sample, Windows
 from benchmarks.service.served import PROXY, REPLICA, Served, open_files, resident_bytes
 
@@ -87,12 +87,17 @@ class Held:
 
 
 async def capacity(served: Served, asks: Asks, clients: int, seconds: float) -> float:
-    """Requests answered per second with so many clients, the first part not counted."""
+    """Requests answered per second with so many clients, the first part not counted.
+
+    Raises RuntimeError where nothing is answered, however long it is waited for.
+    """
     answered: list[float] = []
     begun = time.perf_counter()
 
     async def client(sdk: SdkClient) -> None:
-        while time.perf_counter() - begun < seconds:
+        while (now := time.perf_counter() - begun) < seconds or not answered:
+            if now > seconds + PATIENCE_S:
+                raise RuntimeError(f"none of {clients} clients got an answer in {now:.0f} s")
             done = await sdk.ask(asks.mixed(FEWEST, MOST))
             if done.outcome is Outcome.COMPLETE:
                 answered.append(time.perf_counter() - begun)
@@ -100,8 +105,9 @@ async def capacity(served: Served, asks: Asks, clients: int, seconds: float) -> 
     async with SdkClient(served.url) as sdk, asyncio.TaskGroup() as group:
         for _ in range(clients):
             group.create_task(client(sdk))
-    warm, end = 0.3 * seconds, seconds
-    return sum(warm <= when < end for when in answered) / (end - warm)
+    warm = 0.3 * seconds
+    counted = sum(warm <= when < seconds for when in answered)
+    return counted / (seconds - warm) if counted else len(answered) / answered[-1]
 
 
 async def hold(served: Served, asks: Asks, seconds: float, found: Held) -> None:

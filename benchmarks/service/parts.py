@@ -32,6 +32,7 @@ PLAIN, RESILIENT = "plain", "resilient"
 CONCURRENCIES = (1, 16)
 COMPARED = ((1, True), (16, True), (16, False))
 """With and without `resilient`: concurrency, and whether answers are streamed."""
+FEW_TIMES = 3
 CAPACITY_S = 30.0
 QUICK_CAPACITY_S = 10.0
 ENGINE_PLACES = 32
@@ -46,19 +47,22 @@ class Scope:
     """Of every application, but for what a part needs."""
     repeats: int
     minutes: float
+    """Of load."""
+    times: int
+    """How often each fault happens."""
     quick: bool
     asks: Callable[[int], Asks]
     """By seed."""
 
     def faults(self) -> list[tuple[str, list[Fault]]]:
         """By application, in order: its configuration, and what happens to it."""
-        most = 1 if self.quick else 10
+        # Without `resilient` requests are lost, as is known: a few times tell how many.
+        few = min(self.times, FEW_TIMES)
         return [
-            # Without it requests are lost, as is known: a few times tell how many.
-            (PLAIN, schedule(PLAIN_FAULTS, min(most, 3))),
-            (PLAIN, schedule(RANK_FAULTS, min(most, 3))),
-            (RESILIENT, schedule(RESILIENT_FAULTS, most)),
-            (RESILIENT, schedule(RANK_FAULTS, most)),
+            (PLAIN, schedule(PLAIN_FAULTS, few)),
+            (PLAIN, schedule(RANK_FAULTS, few)),
+            (RESILIENT, schedule(RESILIENT_FAULTS, self.times)),
+            (RESILIENT, schedule(RANK_FAULTS, self.times)),
         ]
 
     def shape(self, concurrency: int) -> Shape:
