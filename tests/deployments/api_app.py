@@ -37,7 +37,11 @@ class FakePolicy:
         self.now: object = "off"
 
     async def get(self) -> dict[str, Any]:
-        return {"table": {"version": 1, "policy": self.now}, "replicas": []}
+        return {
+            "table": {"version": 1, "policy": self.now},
+            "replicas": [],
+            "policy_actor": {"reachable": True, "heard_s_ago": 0.0},
+        }
 
     async def set(self, policy: object) -> dict[str, Any]:
         if self.is_lost:

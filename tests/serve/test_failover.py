@@ -13,7 +13,7 @@ import pytest
 
 from deployments.app import DEPLOYMENT_NAME
 from tests.serve.conftest import START_S, WAIT_S, eventually, is_ready
-from tests.serve.serve_process import ServeProcess
+from tests.serve.serve_process import ServeProcess, command_line
 
 REPLICA = f"ray::ServeReplica:paceline:{DEPLOYMENT_NAME}"
 MAX_TOKENS = 700
@@ -26,7 +26,10 @@ ASKED: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def served(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[ServeProcess]:
+def served(
+    tmp_path: Path, tiny_settings: dict[str, Any]
+) -> Iterator[tuple[ServeProcess, list[int]]]:
+    """With its two replicas' processes."""
     settings = {
         **tiny_settings,
         "resilient": True,
@@ -41,20 +44,17 @@ def served(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[ServeProce
             lambda: is_ready(process.url) or process.process.poll() is not None, "it is ready"
         )
         eventually(lambda: len(replicas_of(process)) == 2, "there are two replicas")
-        yield process
+        yield process, replicas_of(process)
     finally:
         process.kill()
 
 
 def replicas_of(served: ServeProcess) -> list[int]:
-    """Their processes, as Ray names them once they are ready for calls."""
+    """Their processes, once they are ready for calls. Ray adds to the title what runs in them."""
     found = []
     for pid in served.survivors():
-        try:
-            title = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if title.strip("\0 ") == REPLICA:
+        title = command_line(pid).decode(errors="replace").strip("\0 ")
+        if title == REPLICA or (title.startswith(f"{REPLICA}.") and "__init__" not in title):
             found.append(pid)
     return found
 
@@ -95,8 +95,11 @@ async def streamed(
     return told
 
 
-async def test_answers_outlive_the_replica_that_began_them(served: ServeProcess) -> None:
-    async with httpx.AsyncClient(base_url=served.url, timeout=START_S) as client:
+async def test_answers_outlive_the_replica_that_began_them(
+    served: tuple[ServeProcess, list[int]],
+) -> None:
+    process, replicas = served
+    async with httpx.AsyncClient(base_url=process.url, timeout=START_S) as client:
         expected = [await whole(client, fields) for fields in ASKED]
         assert all(reason == "length" for told in expected for _, reason in told.values())
         begun = [asyncio.Event() for _ in ASKED]
@@ -109,7 +112,7 @@ async def test_answers_outlive_the_replica_that_began_them(served: ServeProcess)
             await asyncio.gather(*(event.wait() for event in begun))
         assert not any(task.done() for task in streams)
         # Of eight requests that came together both replicas have some.
-        os.kill(replicas_of(served)[0], signal.SIGKILL)
+        os.kill(replicas[0], signal.SIGKILL)
         assert await asyncio.gather(*streams) == expected
         assert await asyncio.gather(*answers) == expected
         health = (await client.get("/health")).raise_for_status().json()

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.prompts import DEFAULT_PROMPTS, chat_prompts, first_turns
 from engine.model import load_tokenizer
-from tests.serve.conftest import RunningApp, eventually
+from tests.serve.conftest import WAIT_S, RunningApp, eventually
 from tests.serve.serve_process import ServeProcess
 
 PROMPTS = Path(os.environ.get("PACELINE_PROMPTS", DEFAULT_PROMPTS)) / "mt_bench_80.jsonl"
@@ -100,8 +99,15 @@ def test_eighty_chats_are_what_transformers_makes(
 ) -> None:
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
     app = RunningApp(url)
-    policies = cycle([{"fixed": 8}, "off", {"table": {"2": 5, "16": 2}}, {"fixed": 1}])
-    done = threading.Event()
+    policies = [
+        {"fixed": 8},
+        "off",
+        {"table": {"2": 5, "16": 2}},
+        {"fixed": 1},
+        {"fixed": 4},
+        "off",
+    ]
+    answered = threading.Semaphore(0)
 
     def answer(question: str) -> str:
         stream = client.chat.completions.create(
@@ -111,27 +117,26 @@ def test_eighty_chats_are_what_transformers_makes(
             temperature=0,
             stream=True,
         )
-        return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+        answered.release()
+        return text
 
     def set_and_await(policy: Any) -> None:
         version = app.set_policy(policy)["table"]["version"]
         eventually(lambda: app.version_in_force() == version, "the policy is in force")
 
-    def change_the_policy() -> int:
-        """Set one policy after another, each once the engine has taken up the last."""
-        changes = 0
-        while not done.wait(1.0):
-            changes += 1
-            set_and_await(next(policies))
-        return changes
+    def change_the_policy() -> None:
+        """One after another, each between two answers, once the engine has taken up the last."""
+        for policy in policies:
+            assert answered.acquire(timeout=WAIT_S)
+            set_and_await(policy)
 
+    texts: list[str] = []
     with ThreadPoolExecutor(CLIENTS) as clients, ThreadPoolExecutor(1) as operator:
         changes = operator.submit(change_the_policy)
-        try:
-            texts = list(clients.map(answer, questions))
-        finally:
-            done.set()
-        assert changes.result() > 5
-    wrong = [index for index, text in enumerate(texts) if text != reference[index]]
+        while not texts or not changes.done():
+            texts += clients.map(answer, questions)
+        changes.result()
+    wrong = [index for index, text in enumerate(texts) if text != reference[index % len(reference)]]
     assert not wrong, f"{len(wrong)} of {len(texts)} differ; {wrong[0]}: {texts[wrong[0]]!r}"
     eventually(app.is_idle, "every block is free again")

@@ -24,6 +24,8 @@ class Seen:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
+    """Connections beyond it are asked to come again, seconds later."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
