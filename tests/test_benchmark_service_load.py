@@ -1,16 +1,20 @@
 """The service benchmark's load and its faults, against the API over a scripted engine."""
 
+import asyncio
 import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.service.answers import Outcome
 from benchmarks.service.asks import Asks
 from benchmarks.service.faults import (
+    CLIENTS_THAT_LEAVE,
     NEW_TOKENS,
     Fault,
     FaultRuns,
@@ -20,10 +24,12 @@ from benchmarks.service.faults import (
 from benchmarks.service.held import Held, capacity, hold
 from benchmarks.service.served import KINDS, PROXY, REPLICA
 from tests.deployments.api_app import App
+from tests.deployments.fake_loop import STATUS
 from tests.tiny_tokenizer import byte_level_tokenizer
 
 SECONDS = 0.5
 TOKENS = [(40 + n % 20,) for n in range(200)]
+IDLE = replace(STATUS, num_running=0, num_waiting=0, num_free_blocks=STATUS.num_blocks)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +91,9 @@ async def happen(tokenizer: PreTrainedTokenizerFast, fault: Fault, after: Any) -
     """`after`: the script of the engine once somebody was killed; None: the same."""
     runs = FaultRuns()
     async with served(tokenizer) as (app, one):
+        # Who asks for more than clients that stay waits until it leaves.
+        app.loop.scripts = [[*TOKENS[:NEW_TOKENS], asyncio.Event()]]
+        app.loop.status = IDLE
         texts = await expected_texts(one, asks())  # type: ignore[arg-type]
         assert all(texts)
 
@@ -104,6 +113,7 @@ async def test_a_fault_that_nobody_sees(tokenizer: PreTrainedTokenizerFast) -> N
     assert runs.tally.requests > 0
     assert (runs.tally.broken, runs.tally.lost, runs.never_well) == (0, 0, 0)
     assert len(runs.recovery_s) == 1
+    assert runs.left_behind == []
 
 
 async def test_another_text_after_a_fault_is_a_lost_request(
@@ -118,3 +128,4 @@ async def test_clients_that_leave_are_not_lost(tokenizer: PreTrainedTokenizerFas
     runs = await happen(tokenizer, Fault.CLIENTS, None)
     assert (runs.tally.broken, runs.tally.lost) == (0, 0)
     assert runs.tally.requests > 0
+    assert runs.tally.tries[Outcome.LEFT] == CLIENTS_THAT_LEAVE

@@ -41,6 +41,7 @@ class FakeLoop:
         """Set when a call of `generate` has ended, however it did."""
         self.started = asyncio.Event()
         self.death: PacelineError | None = None
+        self.status = STATUS
 
     async def generate(self, *requests: Request) -> AsyncGenerator[TokenDelta, None]:
         self.requests += requests
@@ -100,7 +101,7 @@ class FakeLoop:
     async def health(self) -> EngineStatus:
         if self.death is not None:
             raise self.death
-        return STATUS
+        return self.status
 
 
 def logprobs_of(token_id: int, num_top: int) -> TokenLogprobs:
