@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 from deployments import api_errors
 from deployments.access import Access
 from deployments.api_keys import KeyRing
+from deployments.carried_body import TakeBody
 from deployments.console.routes import console_router
 from deployments.documented import described_errors, json_body
 from deployments.generation_routes import TIMEOUT_HEADER, generation_router
@@ -90,6 +91,7 @@ def create_api(
             allow_headers=["Authorization", "Content-Type", REQUEST_ID_HEADER, TIMEOUT_HEADER],
             expose_headers=["Retry-After", REQUEST_ID_HEADER],
         )
+    app.add_middleware(TakeBody)
     app.include_router(generation_router(get_service))
     app.include_router(tokenization_router(get_service))
     app.include_router(console_router())

@@ -41,6 +41,10 @@ _ENVIRONMENT: Final = {
     # chunk of a stream becomes an object of Ray's, which costs both processes several times as
     # much.
     "RAY_SERVE_PROXY_USE_GRPC": "1",
+    # The engine has a thread of its own, and nothing else in a replica or proxy takes long: another
+    # thread for the application and one for the router only make each message change hands.
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
 }
 _SPIN_COUNT: Final = "GOMP_SPINCOUNT"
 _WAIT_POLICY: Final = "OMP_WAIT_POLICY"

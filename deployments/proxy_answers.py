@@ -13,6 +13,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.api_errors import ApiError
+from deployments.carried_body import CarryBody
 from deployments.request_ids import RequestIds
 
 RETRY_AFTER_S: Final = 5
@@ -27,8 +28,8 @@ SERVES_WORDS: Final = {404: _GONE, 503: _FAILED}
 
 
 def around_proxy() -> list[Middleware]:
-    """For Serve's proxy, which imports this by name."""
-    return [Middleware(ProxyAnswers), Middleware(RequestIds)]
+    """For Serve's proxy, which imports this by name. The last one is the outermost."""
+    return [Middleware(CarryBody), Middleware(ProxyAnswers), Middleware(RequestIds)]
 
 
 class ProxyAnswers:
