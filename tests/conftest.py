@@ -11,11 +11,6 @@ from deployments.models.catalog import EMBEDDED
 from deployments.models.progress import TerminalProgress
 
 SERVE = "tests/serve/"
-ONE_APP = frozenset(
-    f"{SERVE}test_{name}.py"
-    for name in ("bench_traffic", "dashboards", "handle", "metrics", "openai_api", "policy_live")
-)
-"""Files whose tests ask one application. Left out, a file has one started for itself."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,11 +23,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Tests of a file share a process, and so its fixtures."""
+    """Tests of a file share a process, and so its fixtures; those of real applications one Ray."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file: str = nodeid.partition("::")[0]
-        return "one application" if file in ONE_APP else file
+        return SERVE if nodeid.startswith(SERVE) else nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")
