@@ -51,7 +51,7 @@ class Proxy:
         await self._app(dict(scope), call, send)
 
 
-async def sent(messages: Iterable[Message], length: str | None) -> tuple[Replica, Proxy]:
+async def sent(messages: Iterable[Message], length: str | None) -> Replica:
     coming = iter(messages)
 
     async def receive() -> Message:
@@ -63,9 +63,8 @@ async def sent(messages: Iterable[Message], length: str | None) -> tuple[Replica
     headers = [] if length is None else [(b"content-length", length.encode())]
     scope: dict[str, Any] = {"type": "http", "path": "/", "headers": headers}
     replica = Replica()
-    proxy = Proxy(TakeBody(replica))
-    await CarryBody(proxy)(scope, receive, send)
-    return replica, proxy
+    await CarryBody(Proxy(TakeBody(replica)))(scope, receive, send)
+    return replica
 
 
 LONG = [b"x" * MAX_CARRIED_BYTES, b"y"]
@@ -87,7 +86,7 @@ LONG = [b"x" * MAX_CARRIED_BYTES, b"y"]
 async def test_the_body_arrives_whole_and_once(pieces: list[bytes], length: str | None) -> None:
     last = len(pieces) - 1
     parts = [part(piece, more=index < last) for index, piece in enumerate(pieces)]
-    replica, _ = await sent([*parts, GONE], length)
+    replica = await sent([*parts, GONE], length)
     assert replica.body == b"".join(pieces)
     assert replica.has_left
     assert set(replica.scope) == {"type", "path", "headers"}
@@ -113,7 +112,7 @@ async def test_a_short_body_needs_no_call() -> None:
 
 
 async def test_a_client_that_leaves_while_it_sends_is_gone() -> None:
-    replica, _ = await sent([part(PIECES[0], more=True), GONE, GONE], "17")
+    replica = await sent([part(PIECES[0], more=True), GONE, GONE], "17")
     assert replica.has_left
     assert "paceline.body" not in replica.scope
 
