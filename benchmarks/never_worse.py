@@ -23,7 +23,7 @@ import gzip
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,10 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.arms import REPLICA, Arms
+from benchmarks.adaptation import introduced_board
+from benchmarks.arms import Arms
 from benchmarks.cells import Cell, Overall
+from benchmarks.drafts import HELP, OWN, drafter_values
 from benchmarks.heat_map import plot_cells
 from benchmarks.options import Options, parser
 from benchmarks.peers.workloads import CHAT, REWRITING, Workload, workloads
@@ -42,26 +44,17 @@ from benchmarks.visits import NEW_TOKENS, ROUNDS, Visit
 from deployments.bench.results import Spread, print_goals, write_json
 from deployments.bench.settle import settle
 from deployments.config import parse_config
-from deployments.knowledge import Knowledge
-from deployments.models.cache import default_home
 from engine.build import build_engine
-from engine.calibrate.grid import Grid
-from engine.calibrate.measure import calibrate
 from engine.config import EngineConfig
-from engine.core import Engine
 from engine.errors import ConfigError
 from engine.model import load_tokenizer
-from policy.board import PolicyBoard
-from policy.choice import parse_choice
 from policy.table import SpeculationTable
 
 MATHS, CODE = "maths", "code"
 CONCURRENCIES = (1, 2, 4, 8, 16, 32)
-OWN, NONE = "own", "none"
 LOG_WIDTH = 150
 KV_CACHE_MB = 1024
 """All prompts of a turn stay in the prefix cache."""
-_QUICK_CALIBRATION_S = 15.0
 
 
 class NeverWorseOptions(Options):
@@ -97,12 +90,12 @@ def main() -> None:
             f"--lengths: no draft is longer than {config.max_draft_len}, got {max(args.lengths)}"
         )
     works = _workloads(args.prompts, load_tokenizer(config.model), extent)
-    engine = build_engine(
-        config,
-        SpeculationTable(0, ()),
-        lambda stage: console.print(f"{stage} ...", markup=False),
-    )
-    board = _introduced(engine, config, console, is_quick=args.quick)
+
+    def tell(stage: str) -> None:
+        console.print(f"{stage} ...", markup=False)
+
+    engine = build_engine(config, SpeculationTable(0, ()), tell)
+    board = introduced_board(engine, config, tell, is_quick=args.quick)
     arms = Arms(engine, board, NEW_TOKENS)
     settle()
 
@@ -179,12 +172,9 @@ def _workloads(folder: Path, tokenizer: PreTrainedTokenizerFast, extent: Extent)
 
 def _engine_config(args: NeverWorseOptions) -> EngineConfig:
     """As a replica would have it, so that the calibration is the same. Raises ConfigError."""
-    drafter: dict[str, str] = {"kind": "cascade", "model": args.draft}
-    if args.draft in (OWN, NONE):
-        drafter = {"kind": "auto" if args.draft == OWN else "ngram"}
     values = {
         "model": args.model,
-        "drafter": drafter,
+        "drafter": drafter_values(args.draft),
         "engine": {
             "dtype": args.dtype,
             "compile": not args.eager,
@@ -193,32 +183,6 @@ def _engine_config(args: NeverWorseOptions) -> EngineConfig:
         },
     }
     return parse_config(values, "options").engine_config()
-
-
-def _introduced(
-    engine: Engine, config: EngineConfig, console: Console, *, is_quick: bool
-) -> PolicyBoard:
-    """A board that knows this engine's cost. Raises ConfigError when that can't be measured."""
-
-    def tell(stage: str) -> None:
-        if not stage.endswith("%") or stage.endswith("0 %"):
-            console.print(f"{stage} ...", markup=False)
-
-    knowledge = Knowledge(config, default_home() / "calibration")
-    said = replace(knowledge.introduction, learned=None)
-    if said.calibration is None and is_quick:
-        tell("calibrating in short")  # and not kept, as it is too rough for others
-        rough = Grid((1, 4, config.max_num_seqs), (0, 1, 2, config.max_draft_len), (128,))
-        found = calibrate(engine, rough, max_seconds=_QUICK_CALIBRATION_S)
-        said = replace(said, calibration=found)
-    elif said.calibration is None:
-        knowledge.calibrate(engine, tell, lambda _said: True)
-        said = replace(said, calibration=knowledge.introduction.calibration)
-    if said.calibration is None:
-        raise ConfigError("the engine could not be calibrated, so there is nothing to compare")
-    board = PolicyBoard(parse_choice("adaptive"), config.max_draft_len, time.time)
-    board.introduce(REPLICA, said)
-    return board
 
 
 def _told(begin: Begin, console: Console) -> Begin:
@@ -270,12 +234,7 @@ def _print_table(console: Console, cells: Sequence[Cell], dtype: str) -> None:
 
 def _arguments() -> NeverWorseOptions:
     options = parser(__doc__, repeats=2)
-    options.add_argument(
-        "--draft",
-        default=OWN,
-        help="whose drafts: 'own' as with drafter.kind auto, 'none' the text's alone (ngram), or "
-        "a draft model's folder",
-    )
+    options.add_argument("--draft", default=OWN, help=HELP)
     options.add_argument("--lengths", type=_lengths, default="0,1,2,3,4,6,8", help="fixed ones")
     options.add_argument("--minutes", type=float, default=30.0, help="no round begins after these")
     options.add_argument("--plot", type=Path, help="draw a heat map of the ratios, as PNG")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.actor_limit import limit, measure, simulated_windows
-from benchmarks.arms import REPLICA, REPORT_S, Arms, Load
+from benchmarks.adaptation import REPLICA, REPORT_S
+from benchmarks.arms import Arms, Load
 from benchmarks.cells import Cell, Overall, Round
 from benchmarks.fleet import Reports, made_up_calibration, share_in_time
 from benchmarks.heat_map import plot_cells

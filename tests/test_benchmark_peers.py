@@ -10,14 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from gguf import GGUFReader, GGUFWriter
 from rich.console import Console
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.peers.contenders import OURS, Contender, contenders
+from benchmarks.peers.draft_gguf import DraftFormatError, write_draft_gguf
 from benchmarks.peers.environments import STAMP, Environment, SetupError
 from benchmarks.peers.goals import judge
 from benchmarks.peers.launch import Crew
 from benchmarks.peers.measuring import Results, Task, measure
-from benchmarks.peers.worker import Worker, WorkerError
+from benchmarks.peers.worker import Answer, Worker, WorkerError
+from benchmarks.peers.workers.gguf_f16 import write
 from benchmarks.peers.workloads import Workload, rewriting_task
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +51,17 @@ def load(settings):
 
 serve(load, "pip")
 """
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": True,
+}
 FOREVER = 1e6
 """Seconds that no test waits: a hang would be reported by pytest's own limit."""
 
@@ -164,13 +180,80 @@ def test_the_others_go_on_when_one_dies(crew: Crew, tmp_path: Path) -> None:
     assert json.dumps(results.tokens_per_second(("chat", 2, well)))
 
 
+def test_who_learns_decodes_other_prompts_first_until_it_had_its_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Told(Worker):
+        """Answers in two seconds, and keeps what it was asked."""
+
+        def __init__(self) -> None:
+            self.asked: list[tuple[tuple[int, ...], int | None]] = []
+
+        def ask(
+            self,
+            prompts: list[list[int]],
+            new_tokens: int,
+            draft_len: int | None,
+            timeout_s: float = FOREVER,
+        ) -> Answer:
+            self.asked.append((tuple(prompt[1] for prompt in prompts), draft_len))
+            return Answer(2.0, new_tokens * len(prompts), 1)
+
+    monkeypatch.setattr("benchmarks.peers.measuring.ADAPTING_S", 5.0)
+    worker = Told()
+    plain, adaptive = Contender(OURS, "engine", 0), Contender(OURS, "engine", None)
+    work = Workload("chat", ((0,), (1,), (2,), (3,), (4,), (5,)))
+    results = Results()
+    task = Task(work, 1, 3, (plain, adaptive))
+    measure([task], {plain.worker: worker}, {}, 1, results, lambda _task, _contender: None)
+    assert [prompts for prompts, length in worker.asked if length == 0] == [(0,), (1,)]
+    assert [prompts for prompts, length in worker.asked if length is None] == [
+        *((5,), (4,), (3,)),  # 6 s
+        *((0,), (1,)),
+    ]
+    assert [len(seconds) for seconds in results.seconds.values()] == [1, 1]
+
+
+def test_a_draft_for_peers_is_the_same_model(tmp_path: Path) -> None:
+    """Written as GGUF and read again by transformers, with other sizes than the target's."""
+    target, draft = LlamaConfig(**SIZES), LlamaConfig(**{**SIZES, "num_hidden_layers": 1})
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(draft).to(torch.float16).float()
+    model.save_pretrained(tmp_path / "draft")
+    writer = GGUFWriter(tmp_path / "target.gguf", "llama")
+    writer.add_block_count(target.num_hidden_layers)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list([f"<{i}>" for i in range(SIZES["vocab_size"])])
+    write(writer)
+    write_draft_gguf(tmp_path / "draft", tmp_path / "target.gguf", tmp_path / "draft.gguf")
+    read = AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file="draft.gguf", dtype=torch.float32
+    )
+    assert read.config.num_hidden_layers == 1
+    ids = torch.arange(1, 12)[None]
+    with torch.inference_mode():
+        assert torch.allclose(read(ids).logits, model(ids).logits, atol=1e-5)
+    fields = GGUFReader(tmp_path / "draft.gguf").fields
+    assert len(fields["tokenizer.ggml.tokens"].contents()) == SIZES["vocab_size"]
+
+
+def test_a_draft_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(DraftFormatError, match=f"{tmp_path} holds no Llama in one model"):
+        write_draft_gguf(tmp_path, tmp_path / "no.gguf", tmp_path / "draft.gguf")
+    with pytest.raises(DraftFormatError, match="nowhere"):
+        write_draft_gguf(tmp_path / "nowhere", tmp_path / "no.gguf", tmp_path / "draft.gguf")
+
+
 def test_ratios_are_of_one_repeat_and_a_failure_gives_no_figure() -> None:
     results = Results(new_tokens={("chat", 1): 64})
     slow, fast = Contender(OURS, "engine", 0), Contender(OURS, "engine", 4)
+    adaptive = Contender(OURS, "engine", None)
     plain, lookup = Contender("openvino", "plain"), Contender("openvino", "lookup", 4)
     results.seconds = {
         ("chat", 1, slow): [2.0, 4.0, 2.0],
-        ("chat", 1, fast): [1.0, 2.0, 1.0],
+        ("chat", 1, fast): [0.5, 1.0, 0.5],
+        ("chat", 1, adaptive): [1.0, 2.0, 1.0],
         ("chat", 1, plain): [2.0, 8.0, 3.0],
         ("chat", 1, lookup): [1.5, 3.0, 1.5],
     }
@@ -179,7 +262,7 @@ def test_ratios_are_of_one_repeat_and_a_failure_gives_no_figure() -> None:
     goals, missing = judge(results, 899_000_000)
     assert [(goal.measured, goal.holds) for goal in goals] == [
         (1.5, True),  # length 0 against plain: 1, 2 and 1.5
-        (1.5, True),  # the best against the best
+        (1.5, True),  # adaptive, not the best fixed length, against the best
         (1500.0, False),  # a megabyte too many
     ]
     assert [(goal.reason, goal.holds) for goal in missing] == [("no AVX512", False)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benchmarks.drafts import HELP, OWN, drafter_values
 from benchmarks.peers.contenders import OURS, PEERS, Contender, contenders
 from benchmarks.peers.goals import judge
 from benchmarks.peers.launch import Crew, Setting, load_workers
@@ -20,6 +21,7 @@ from benchmarks.peers.tables import json_cells, print_missing, print_results
 from benchmarks.peers.workloads import FIRST_TOKEN, workloads
 from benchmarks.prompts import DEFAULT_PROMPTS
 from deployments.bench.results import print_goals, write_json
+from deployments.config import parse_config
 from deployments.models.cache import default_home
 from deployments.models.catalog import EMBEDDED
 from deployments.models.store import resolve_model
@@ -34,7 +36,10 @@ def main() -> None:
     batch_sizes = (1, 4) if args.quick else (1, 4, 16)
     repeats = 1 if args.quick else args.repeats
     model_folder = resolve_model(args.model)
-    who = contenders(args.peers, draft=args.draft is not None, quick=args.quick)
+    values = {"model": args.model, "drafter": drafter_values(args.draft)}
+    values["engine"] = {"dtype": "bfloat16"}
+    draft = parse_config(values, "options").engine_config().drafter.model
+    who = contenders(args.peers, draft=draft is not None, quick=args.quick)
     tasks = tasks_of(
         workloads(args.prompts, load_tokenizer(model_folder)),
         batch_sizes,
@@ -43,9 +48,7 @@ def main() -> None:
         FIRST_TOKEN,
     )
     args.folder.mkdir(parents=True, exist_ok=True)
-    setting = Setting(
-        EMBEDDED[args.model], model_folder, args.draft, args.folder, default_home() / "compiled"
-    )
+    setting = Setting(EMBEDDED[args.model], model_folder, draft, args.folder, values, args.quick)
     crew, results = Crew(), Results()
     try:
         load_workers(crew, who, setting, console)
@@ -66,7 +69,7 @@ def main() -> None:
         document = {
             "benchmark": "peers",
             "model": args.model,
-            "draft": None if args.draft is None else args.draft.name,
+            "draft": args.draft,
             "repeats": repeats,
             "quick": args.quick,
             "peers": crew.facts,
@@ -103,7 +106,7 @@ def _arguments() -> argparse.Namespace:
         help=f"some of {','.join(PEERS)}",
     )
     parser.add_argument("--model", choices=[*EMBEDDED], default="smollm2-135m")
-    parser.add_argument("--draft", type=Path, help="a draft model's folder (default: n-grams)")
+    parser.add_argument("--draft", default=OWN, help=HELP)
     parser.add_argument(
         "--folder",
         type=Path,
@@ -125,8 +128,6 @@ def _arguments() -> argparse.Namespace:
             parser.error(f"--prompts: there is no file {args.prompts / name}")
     if args.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {args.repeats}")
-    if args.draft is not None:
-        args.draft = args.draft.expanduser().absolute()
     args.folder = args.folder.expanduser().absolute()
     return args
 

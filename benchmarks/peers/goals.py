@@ -12,14 +12,13 @@ from deployments.bench.results import Goal, Spread
 
 SLACK_BYTES = 600_000_000
 """Of memory, for what is neither weights nor KV cache."""
-ADAPTIVE = "adaptive (best fixed length)"
 
 Choice = Callable[[Contender], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """Tokens/s of ours over theirs, each the best of those chosen, at each batch size."""
+    """Tokens/s of ours over theirs, the best of those chosen, at each batch size."""
 
     against: str
     workload: str
@@ -27,7 +26,7 @@ class Aim:
     """By batch size."""
     theirs: Choice
     plain: bool = False
-    """Ours without speculation, instead of the best fixed length."""
+    """Ours without speculation, instead of adaptive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,7 @@ AIMS = (
             ("vllm", "compiled", 1.3),
             ("transformers", "generate", 2.0),
             ("transformers", "lookup", 2.0),
+            ("transformers", "assisted", 2.0),
             ("transformers", "generate_batch", 2.0),
         )
         for workload in (CHAT, REWRITING)
@@ -91,10 +91,10 @@ def judge(
     for aim in AIMS:
         for batch_size, least in aim.least.items():
             theirs = _asked(results, aim.workload, batch_size, aim.theirs)
-            ours = _asked(results, aim.workload, batch_size, _ours(plain=aim.plain))
+            ours = _asked(results, aim.workload, batch_size, _plain if aim.plain else _adaptive)
             if not theirs or not ours:
                 continue
-            who = "length 0" if aim.plain else ADAPTIVE
+            who = "length 0" if aim.plain else "adaptive"
             add(
                 f"{who} against {aim.against}: tokens/s, {aim.workload}, batch {batch_size}",
                 f">= {least}",
@@ -102,7 +102,7 @@ def judge(
                 partial(operator.le, least),
             )
     theirs = _asked(results, FIRST_TOKEN, 1, lambda contender: contender.peer != OURS)
-    ours = _asked(results, FIRST_TOKEN, 1, _ours(plain=True))
+    ours = _asked(results, FIRST_TOKEN, 1, _plain)
     if theirs and ours:
         add(
             f"time to the first token of {FIRST_TOKEN_PROMPT}, over the best peer's",
@@ -130,12 +130,18 @@ def paired_ratios(results: Results, slow: Cell, fast: Cell) -> Spread:
     return Spread.of([theirs / ours for theirs, ours in pairs])
 
 
-def our_cells(results: Results, workload: str, batch_size: int) -> list[Cell]:
-    return _asked(results, workload, batch_size, _ours(plain=False))
+def our_cell(results: Results, workload: str, batch_size: int) -> Cell | None:
+    """What others are compared with: adaptive, or length 0 where nothing can be drafted."""
+    chosen = _plain if workload == FIRST_TOKEN else _adaptive
+    return best(results, _asked(results, workload, batch_size, chosen))
 
 
-def _ours(*, plain: bool) -> Choice:
-    return lambda contender: contender.peer == OURS and (contender.plain or not plain)
+def _plain(contender: Contender) -> bool:
+    return contender.peer == OURS and contender.plain
+
+
+def _adaptive(contender: Contender) -> bool:
+    return contender.peer == OURS and contender.adaptive
 
 
 def _asked(results: Results, workload: str, batch_size: int, chosen: Choice) -> list[Cell]:

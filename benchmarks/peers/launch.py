@@ -9,7 +9,14 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.peers.contenders import OURS, Contender
-from benchmarks.peers.environments import OPENVINO, ROOT, VLLM, SetupError, f16_gguf
+from benchmarks.peers.environments import (
+    OPENVINO,
+    ROOT,
+    VLLM,
+    SetupError,
+    draft_ir,
+    f16_gguf,
+)
 from benchmarks.peers.worker import Worker, WorkerError
 from deployments.models.catalog import EmbeddedModel
 
@@ -19,7 +26,6 @@ VLLM_VARIABLES = {
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
 }
-IR_MODEL = "openvino_model.xml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,9 @@ class Setting:
     """The draft model's folder."""
     folder: Path
     """For environments, weights and logs."""
-    compile_folder: Path
+    config: dict[str, Any]
+    """Of a replica: for our own worker."""
+    quick: bool
 
 
 @dataclass(slots=True)
@@ -86,17 +94,22 @@ def _start(
 ) -> tuple[Worker, dict[str, Any]]:
     """The process and the settings to load it with. Raises SetupError."""
     python, script, variables = Path(sys.executable), contender.peer, dict[str, str]()
-    draft = None if setting.draft is None else str(setting.draft)
-    settings: dict[str, Any] = {"mode": contender.mode, "model": str(setting.model_folder)}
+    settings: dict[str, Any] = {
+        "mode": contender.mode,
+        "model": str(setting.model_folder),
+        "draft": None if setting.draft is None else str(setting.draft),
+    }
     if contender.peer == OURS:
         script = "ours"
-        settings |= {"draft": draft, "compile_folder": str(setting.compile_folder)}
+        settings = {"config": setting.config, "quick": setting.quick}
     elif contender.peer == "openvino":
-        if contender.mode == "draft" and not _holds_ir(setting.draft):
-            raise SetupError(f"OpenVINO takes a draft as IR, and {draft} holds no {IR_MODEL}")
         python = OPENVINO.prepare(setting.folder, console)
         gguf = f16_gguf(setting.model, python, setting.folder, console)
-        settings |= {"gguf": str(gguf), "draft": draft}
+        settings |= {"gguf": str(gguf)}
+        if contender.mode == "draft":
+            assert setting.draft is not None
+            made = draft_ir(setting.draft, gguf, python, setting.folder, console)
+            settings |= {"draft": str(made)}
     elif contender.peer == "vllm":
         python, variables = VLLM.prepare(setting.folder, console), VLLM_VARIABLES
     worker = Worker(
@@ -107,7 +120,3 @@ def _start(
         environment=variables,
     )
     return worker, settings
-
-
-def _holds_ir(draft: Path | None) -> bool:
-    return draft is not None and (draft / IR_MODEL).is_file()

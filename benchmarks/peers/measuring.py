@@ -1,7 +1,7 @@
 """Takes turns: in each repeat every contender is measured once, on the same prompts."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.peers.contenders import Contender
@@ -23,6 +23,8 @@ class Task:
         return self.workload.name, self.batch_size
 
 
+ADAPTING_S = 5.0
+"""How long a contender that learns decodes before it counts: two of its reports to the policy."""
 Cell = tuple[str, int, Contender]
 """Workload, batch size, contender."""
 
@@ -71,6 +73,8 @@ def measure(
                 if cell in results.failed:
                     continue
                 try:
+                    if repeat == 0 and contender.adaptive:
+                        _adapt(task, contender, workers, unavailable, marks)
                     answer = _ask(task, contender, workers, unavailable, repeat, next(marks))
                 except WorkerError as error:
                     results.failed[cell] = str(error)
@@ -80,6 +84,21 @@ def measure(
                     results.seconds.setdefault(cell, []).append(answer.seconds)
                 largest = results.largest_rss_bytes.get(contender.worker, 0)
                 results.largest_rss_bytes[contender.worker] = max(largest, answer.rss_bytes)
+
+
+def _adapt(
+    task: Task,
+    contender: Contender,
+    workers: Mapping[str, Worker],
+    unavailable: Mapping[str, str],
+    marks: Iterator[int],
+) -> None:
+    """From the end of the workload backwards; prompts that count go forwards."""
+    seconds = 0.0
+    for turn in itertools.count(1):
+        seconds += _ask(task, contender, workers, unavailable, -turn, next(marks)).seconds
+        if seconds >= ADAPTING_S:
+            return
 
 
 def _ask(

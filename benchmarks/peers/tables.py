@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers.goals import NotMeasured, best, our_cells, paired_ratios
+from benchmarks.peers.goals import NotMeasured, our_cell, paired_ratios
 from benchmarks.peers.measuring import Cell, Results
 from benchmarks.peers.workloads import FIRST_TOKEN, FIRST_TOKEN_PROMPT
 from deployments.bench.results import Spread
@@ -47,10 +47,6 @@ def _cells(results: Results) -> list[Cell]:
     return sorted(cells, key=lambda cell: keys.index(cell[:2]))
 
 
-def _our_best(results: Results, cell: Cell) -> Cell | None:
-    return best(results, our_cells(results, cell[0], cell[1]))
-
-
 def _print(console: Console, results: Results, title: str, cells: Sequence[Cell]) -> None:
     if not cells:
         return
@@ -58,7 +54,7 @@ def _print(console: Console, results: Results, title: str, cells: Sequence[Cell]
     table.add_column("workload")
     table.add_column("contender")
     table.add_column("measured", justify="right")
-    table.add_column("best of ours is faster, times", justify="right")
+    table.add_column("ours, adaptive, is faster, times", justify="right")
     for cell in cells:
         workload, _, contender = cell
         if cell in results.failed:
@@ -69,7 +65,7 @@ def _print(console: Console, results: Results, title: str, cells: Sequence[Cell]
             if workload == FIRST_TOKEN
             else results.tokens_per_second(cell)
         )
-        ours = _our_best(results, cell)
+        ours = our_cell(results, cell[0], cell[1])
         ratio = "" if ours is None else str(paired_ratios(results, cell, ours))
         table.add_row(workload, contender.name, str(Spread.of(values)), ratio)
     console.print(table)
@@ -87,10 +83,10 @@ def _json_cell(results: Results, cell: Cell) -> dict[str, Any]:
     }
     if cell in results.failed:
         return {**shown, "failed": results.failed[cell]}
-    ours = _our_best(results, cell)
+    ours = our_cell(results, cell[0], cell[1])
     return {
         **shown,
         "seconds": asdict(Spread.of(results.seconds[cell])),
         "tokens_per_second": asdict(Spread.of(results.tokens_per_second(cell))),
-        "ratio_of_our_best": None if ours is None else asdict(paired_ratios(results, cell, ours)),
+        "ratio_of_ours": None if ours is None else asdict(paired_ratios(results, cell, ours)),
     }

@@ -81,7 +81,7 @@ class Worker:
         self,
         prompts: list[list[int]],
         new_tokens: int,
-        draft_len: int,
+        draft_len: int | None,
         timeout_s: float = RUN_SECONDS,
     ) -> Answer:
         """Measure one request. Raises WorkerError; whoever died or hung fails ever after."""

@@ -27,7 +27,7 @@ def load(settings: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
             extra["draft_model"] = genai.draft_model(settings["draft"], "CPU")
     pipeline: Any = genai.LLMPipeline(settings["gguf"], "CPU", scheduler_config=scheduler, **extra)
 
-    def run(prompts: list[list[int]], new_tokens: int, draft_len: int) -> int:
+    def run(prompts: list[list[int]], new_tokens: int, draft_len: int | None) -> int:
         config: Any = genai.GenerationConfig()
         config.max_new_tokens = new_tokens
         config.ignore_eos = True

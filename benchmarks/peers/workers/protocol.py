@@ -1,8 +1,9 @@
 """A worker's side of the pipe: JSON lines in and out. Standard library only.
 
 In: first the settings, one object; then requests `{"prompts": [[id, ...], ...], "new_tokens": n,
-"draft_len": k}`. Out: `{"ready": true, "versions": {...}, ...}`, then for each request
-`{"seconds": s, "num_tokens": n, "rss_bytes": b}`. Instead of either: `{"error": "why"}`.
+"draft_len": k}`, where null lets the worker choose. Out: `{"ready": true, "versions": {...}, ...}`,
+then for each request `{"seconds": s, "num_tokens": n, "rss_bytes": b}`. Instead of either:
+`{"error": "why"}`.
 """
 
 import ctypes
@@ -17,9 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-Run = Callable[[list[list[int]], int, int], int]
-"""(prompts, new tokens, draft length): greedy tokens for all prompts at once, EOS ignored. Returns
-how many new tokens there were, over all prompts."""
+Run = Callable[[list[list[int]], int, int | None], int]
+"""(prompts, new tokens, draft length or None to choose it): greedy tokens for all prompts at once,
+EOS ignored. Returns how many new tokens there were, over all prompts."""
 Load = Callable[[dict[str, Any]], tuple[Run, dict[str, Any]]]
 """From the settings to what runs requests, and facts for the ready message."""
 

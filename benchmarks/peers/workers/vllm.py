@@ -17,7 +17,7 @@ def load(settings: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
         enable_prefix_caching=False,  # no prompt comes twice
     )
 
-    def run(prompts: list[list[int]], new_tokens: int, draft_len: int) -> int:
+    def run(prompts: list[list[int]], new_tokens: int, draft_len: int | None) -> int:
         sampling = SamplingParams(temperature=0.0, max_tokens=new_tokens, ignore_eos=True)
         outputs = llm.generate(
             [{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False
