@@ -27,7 +27,8 @@ from engine.kv_cache import KVCache
 
 SOURCE = Path(__file__).with_name("cpu.cpp")
 _HEADERS = tuple(
-    Path(__file__).with_name(name) for name in ("choice.h", "package.h", "pairs.h", "product.h")
+    Path(__file__).with_name(name)
+    for name in ("attention.h", "choice.h", "package.h", "pairs.h", "product.h")
 )
 _COMPILE = "-std=c++20 -O3 -march=native -ffast-math -fno-finite-math-only -fopenmp -fPIC -c"
 _LINK = "-fopenmp -shared"
