@@ -106,6 +106,45 @@ def test_a_compiled_forward_is_the_model_s_own_with_whatever_weights(
                 assert (logits[0] - logits[2]).abs().max() > 0.1
 
 
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_logits_are_the_same_bits_in_any_chunk_beside_any_other(
+    family: str, dtype: torch.dtype, tmp_path: Path, compile_folder: Path
+) -> None:
+    """A prompt at once, in chunks, as verified drafts, token by token; alone and in company."""
+    model = load_model(save(tmp_path, family, 1), dtype, CPU, product_of=PanelProduct)
+    shapes = probe(model, torch.float32, CPU)
+    forward = compiled_forward(model, compile_folder, print)
+    assert forward is not None
+    torch.manual_seed(0)
+    total, size = 120, 16
+    tokens, others = torch.randint(VOCAB, (2, total))
+    blocks = -(-total // size)
+    own, other = list(range(blocks)), list(range(blocks, 2 * blocks))
+
+    def logits(chunks: list[int], company: int) -> torch.Tensor:
+        """Of `tokens`; in each forward so many of `others` come first, from where they were."""
+        cache = KVCache(shapes, 2 * blocks, size, torch.float32, CPU)
+        found, start, met = [], 0, 0
+        for chunk in chunks:
+            spans = [Span(met, company, other)] if company else []
+            spans.append(Span(start, chunk, own))
+            ids = torch.cat([others[met : met + company], tokens[start : start + chunk]])
+            positions = torch.cat([torch.arange(span.start, span.end) for span in spans])
+            rows = torch.arange(company, company + chunk)
+            with torch.inference_mode():
+                batch = NativeBatch.build(cache, spans, CPU)
+                found.append(forward(ids[None], positions[None], rows, batch))
+            start, met = start + chunk, met + company
+        return torch.cat(found)
+
+    at_once = logits([total], 0)
+    assert torch.equal(logits([1] * total, 0), at_once)
+    assert torch.equal(logits([5] * (total // 5), 4), at_once)
+    assert torch.equal(logits([70, 1, 2, 3, 9, 16, 17, 2], 15), at_once)
+
+
 @pytest.fixture
 def no_switches() -> Iterator[None]:
     """A thread runs until it lets go by itself."""
@@ -153,7 +192,8 @@ def test_other_threads_run_while_a_compiled_forward_does(
         thread.join()
 
 
-def texts(engine: Engine, draft_len: int) -> dict[str, list[int]]:
+def texts(engine: Engine, draft_len: int, together: int = 5) -> dict[str, list[int]]:
+    """Of five requests, so many at once."""
     engine.set_table(SpeculationTable(engine.table.version + 1, fixed_rungs(draft_len)))
     found: dict[str, list[int]] = {}
     for index in range(5):
@@ -163,10 +203,30 @@ def texts(engine: Engine, draft_len: int) -> dict[str, list[int]]:
         )
         engine.add(Request(str(index), prompt, sampling))
         found[str(index)] = []
-    while engine.has_work:
-        for delta in engine.step():
-            found[delta.request_id] += delta.token_ids
+        while engine.has_work and (index == 4 or (index + 1) % together == 0):
+            for delta in engine.step():
+                found[delta.request_id] += delta.token_ids
     return found
+
+
+@pytest.mark.usefixtures("operators")
+def test_a_compiled_engine_gives_the_same_texts_in_bf16_too(
+    tmp_path: Path, compile_folder: Path
+) -> None:
+    """Greedy and sampled, alone and together; later on prompts come from the prefix cache."""
+    folder = save(tmp_path / "model", "llama", 3)
+    config = EngineConfig(
+        folder,
+        DrafterConfig(min_ngram=1),
+        dtype="bfloat16",
+        num_blocks=64,
+        compile_folder=compile_folder,
+    )
+    engine = build_engine(config, SpeculationTable(0, ()))
+    plain = texts(engine, 0)
+    for draft_len in (0, 3, 8):
+        for together in (1, 5):
+            assert texts(engine, draft_len, together) == plain
 
 
 @pytest.mark.usefixtures("operators")
