@@ -15,7 +15,8 @@ class LayerShape:
 
 
 class KVCache:
-    """keys[layer]: [kv_heads, num_slots, key_dim], values likewise.
+    """keys[layer]: [kv_heads, num_slots, key_dim], values likewise; `NativeBatch` keeps each block
+    of keys as [key_dim, block_size].
 
     Slot of a token = its block * block_size + its offset within the block.
     """

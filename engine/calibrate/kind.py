@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from engine.config import EngineConfig
+from engine.kernels.native import source_digest
 from engine.vocabulary import FILE as DRAFT_VOCABULARY
 
 FORMAT = 1
@@ -30,7 +31,7 @@ class Kind:
 
 def machine_kind(config: EngineConfig) -> Kind:
     """Of an engine of this configuration, in this process. Weights are told by the names and sizes
-    of their files. Raises OSError when a model's files can't be read.
+    of their files, the engine by its version and its operators' code. Raises OSError when a model's files can't be read.
     """
     draft = config.drafter.model
     description: dict[str, str | int] = {
@@ -52,6 +53,7 @@ def machine_kind(config: EngineConfig) -> Kind:
         description,
         _fingerprint(config.model),
         None if draft is None else _fingerprint(draft),
+        None if config.compile_folder is None else source_digest(),
     ]
     return Kind(hashlib.sha256(json.dumps(told).encode()).hexdigest(), description)
 

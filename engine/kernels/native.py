@@ -111,14 +111,20 @@ def load(folder: Path, report: Callable[[str], None]) -> None:
 
     Raises CannotBuild, with the compiler's first words.
     """
-    sources = [file.read_bytes() for file in (SOURCE, *_HEADERS)]
-    told = repr((sources, _COMPILE, _LINK, torch.__version__, cpu_flags()))
+    told = repr((source_digest(), _COMPILE, _LINK, torch.__version__, cpu_flags()))
     library = folder / f"operators-{hashlib.sha256(told.encode()).hexdigest()[:32]}.so"
     with locked(library):
         if not library.is_file():
             report("compiling the operators (once for this CPU; half a minute)")
             _build(library)
     _load(library)
+
+
+@cache
+def source_digest() -> str:
+    """Of the operators' code, in hexadecimal."""
+    sources = [file.read_bytes() for file in (SOURCE, *_HEADERS)]
+    return hashlib.sha256(repr(sources).encode()).hexdigest()
 
 
 @cache
