@@ -1,6 +1,5 @@
 """The engine: one synchronous object that turns requests into tokens, a step at a time."""
 
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +10,8 @@ from engine.admission import Bounds, Load, Throughput
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.drafters.base import Drafter
-from engine.errors import PromptTooLong, RequestError
+from engine.entry import Entry
+from engine.errors import RequestError
 from engine.executor import Executor
 from engine.grammar import GrammarCompiler, GrammarCursor
 from engine.hindsight import Hindsight
@@ -99,6 +99,7 @@ class Engine:
         """Known tokens of the step under way, or of the last one."""
         self.grammars = grammars
         """Thread-safe: a grammar compiled here beforehand costs the engine's thread no time."""
+        self._entry = Entry(self.max_model_len, vocab_size, eos_token_ids, grammars, clock)
         self._executor = executor
         self._drafter = drafter
         self._table = table
@@ -133,7 +134,9 @@ class Engine:
         for request in requests:
             if any(seq.request_id == request.request_id for seq in sequences):
                 raise RequestError("request_id", f"request_id {request.request_id!r} stands twice")
-            sequences.append(self._sequence(request))
+            if request.request_id in self._scheduler:
+                raise RequestError("request_id", f"request_id {request.request_id!r} is in flight")
+            sequences.append(self._entry.sequence(request))
         for seq in sequences:
             self._scheduler.add(seq)
 
@@ -143,80 +146,13 @@ class Engine:
             return
         tenant = requests[0].tenant
         self._bounds.check(
-            Load(len(requests), sum(map(self._max_len, requests))),
+            Load(len(requests), sum(map(self._entry.max_len, requests))),
             num_running=self._scheduler.num_running,
             waiting=self._scheduler.waiting_load,
             own=self._scheduler.waiting_load_of(tenant),
             tenant=tenant,
             retry_s=lambda: self._throughput.retry_s(self._scheduler.num_outstanding),
         )
-
-    def _max_len(self, request: Request) -> int:
-        """Tokens that it ends with, at most."""
-        return min(len(request.prompt_token_ids) + request.sampling.max_tokens, self.max_model_len)
-
-    def _sequence(self, request: Request) -> Sequence:
-        prompt, sampling = request.prompt_token_ids, request.sampling
-        if request.request_id in self._scheduler:
-            raise RequestError("request_id", f"request_id {request.request_id!r} is in flight")
-        if not prompt:
-            raise RequestError("prompt", "prompt must hold at least one token, got none")
-        self._check_ids("prompt", prompt)
-        self._check_ids("stop_token_ids", sampling.stop_token_ids)
-        self._check_ids("logit_bias", [token for token, _ in sampling.logit_bias])
-        for word in sampling.bad_words:
-            self._check_ids("bad_words", word)
-        if len(prompt) >= self.max_model_len:
-            raise PromptTooLong(
-                "prompt",
-                f"the prompt has {len(prompt)} tokens; with at least one new token the context "
-                f"limit of {self.max_model_len} tokens would be exceeded",
-            )
-        eos = frozenset[int]() if sampling.ignore_eos else self.eos_token_ids
-        seq = Sequence(
-            request=request,
-            seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            max_len=self._max_len(request),
-            tokens=list(prompt),
-            came_at_s=self._clock(),
-            stop_ids=eos | frozenset(sampling.stop_token_ids),
-            grammar=None if sampling.grammar is None else self.grammars.cursor(sampling.grammar),
-        )
-        self._go_on(seq, request.generated_token_ids)
-        return seq
-
-    def _go_on(self, seq: Sequence, generated: tuple[int, ...]) -> None:
-        """Put a sequence where another engine left it. Raises RequestError for tokens that no
-        engine can have left it with."""
-        if not generated:
-            return
-        field = "generated_token_ids"
-        self._check_ids(field, generated)
-        sampling = seq.request.sampling
-        if sampling.seed is None and not sampling.is_greedy:
-            raise RequestError(field, f"{field} can only be gone on with under the same seed")
-        if sampling.prompt_logprobs is not None:
-            raise RequestError(
-                field, f"{field} came after the prompt's log-probabilities, which were told then"
-            )
-        if seq.grammar is not None and seq.grammar.valid_len((), generated) < len(generated):
-            raise RequestError(field, f"{field} must follow the request's grammar")
-        _, reason = seq.extend(generated)
-        if reason is not None:
-            raise RequestError(
-                field, f"{field} must leave something to generate: they end with {reason!s}"
-            )
-
-    def _check_ids(self, field: str, token_ids: ReadOnly[int]) -> None:
-        if not token_ids or (min(token_ids) >= 0 and max(token_ids) < self.vocab_size):
-            return  # most often, and told in a third of the time that a loop takes
-        for token in token_ids:
-            if not 0 <= token < self.vocab_size:
-                raise RequestError(
-                    field,
-                    f"{field} holds token {token}, which is outside the vocabulary of "
-                    f"{self.vocab_size} tokens",
-                )
 
     def abort(self, request_id: str) -> bool:
         """Forget a request and free its blocks; False if it is not in flight."""

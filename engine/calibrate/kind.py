@@ -31,7 +31,8 @@ class Kind:
 
 def machine_kind(config: EngineConfig) -> Kind:
     """Of an engine of this configuration, in this process. Weights are told by the names and sizes
-    of their files, the engine by its version and its operators' code. Raises OSError when a model's files can't be read.
+    of their files, the engine by its version and its operators' code. Raises OSError when a model's
+    files can't be read.
     """
     draft = config.drafter.model
     description: dict[str, str | int] = {
