@@ -106,8 +106,7 @@ inline int64_t find_panels(const Sequence& all, const Pool& pool, int64_t first,
   if (size % kLanes == 0) {
     for (int64_t g = 0; g < count; ++g) {
       const int64_t position = (first + g) * kLanes;
-      scratch.panels[g] =
-          pool.keys + all.blocks[position / size] * dim * size + position % size;
+      scratch.panels[g] = pool.keys + all.blocks[position / size] * dim * size + position % size;
     }
     return size;
   }
@@ -115,7 +114,8 @@ inline int64_t find_panels(const Sequence& all, const Pool& pool, int64_t first,
   const int64_t end = std::min((first + count) * kLanes, all.start + all.num_queries);
   for (int64_t position = first * kLanes; position < end; ++position) {
     const float* key = pool.keys + all.blocks[position / size] * dim * size + position % size;
-    float* to = scratch.packed.data() + (position / kLanes - first) * dim * kLanes + position % kLanes;
+    const int64_t packed = (position / kLanes - first) * dim * kLanes + position % kLanes;
+    float* to = scratch.packed.data() + packed;
     for (int64_t d = 0; d < dim; ++d) to[d * kLanes] = key[d * size];
   }
   for (int64_t g = 0; g < count; ++g)
@@ -126,14 +126,17 @@ inline int64_t find_panels(const Sequence& all, const Pool& pool, int64_t first,
 // Scores of one row, `stride` apart from group to group, to weights of positions [first, last] of
 // groups [0, count), whose first position is `begin`. Gives 1 / their sum. One for all tiles, which
 // may not sum in different orders.
-__attribute__((noinline)) inline float weigh(float* scores, int64_t stride, int64_t count, int64_t begin, int64_t first,
-                   int64_t last, float softcap) {
+__attribute__((noinline)) inline float weigh(float* scores, int64_t stride, int64_t count,
+                                             int64_t begin, int64_t first, int64_t last,
+                                             float softcap) {
   const int64_t from = (first - begin) / kLanes, to = (last - begin) / kLanes;
   const auto is_seen = [&](int64_t group, int64_t lane) {
     const int64_t position = begin + group * kLanes + lane;
     return first <= position && position <= last;
   };
-  const auto is_part = [&](int64_t group) { return !is_seen(group, 0) || !is_seen(group, kLanes - 1); };
+  const auto is_part = [&](int64_t group) {
+    return !is_seen(group, 0) || !is_seen(group, kLanes - 1);
+  };
   constexpr float kHidden = -std::numeric_limits<float>::infinity();
   Vector most = Vector{} + kHidden;
   for (int64_t g = from; g <= to; ++g) {
@@ -230,8 +233,8 @@ void tile(const Sequence& all, const Pool& pool, int64_t row, const float* const
   int64_t g = 0;
   const auto pass = [&](auto groups) {
     for (; g + groups.value <= count; g += groups.value)
-      score<kRows, groups.value>(scratch.queries.data(), scratch.panels.data() + g, line, pool.key_dim,
-                                 weights + g * kRows * kLanes);
+      score<kRows, groups.value>(scratch.queries.data(), scratch.panels.data() + g, line,
+                                 pool.key_dim, weights + g * kRows * kLanes);
   };
   pass(std::integral_constant<int, kVectors>{});
   pass(std::integral_constant<int, 1>{});
@@ -253,7 +256,7 @@ void tile(const Sequence& all, const Pool& pool, int64_t row, const float* const
     sum_values<kRows, 1, true>(scratch.runs, pool.value_dim, offset, shares, out);
 }
 
-// The heights of the tiles of so many rows, each once, by their first row.
+// Calls f with the first row and the height of each tile of so many rows.
 template <typename F>
 void by_tile(int64_t num_rows, F f) {
   product::by_tile<kMostRows>(0, num_rows, [&](int64_t row, auto rows) { f(row, rows.value); });
