@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ def load(settings):
 
 serve(load, "pip")
 """
-SIZES = {
+SIZES: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -218,7 +219,7 @@ def test_a_draft_for_peers_is_the_same_model(tmp_path: Path) -> None:
     """Written as GGUF and read again by transformers, with other sizes than the target's."""
     target, draft = LlamaConfig(**SIZES), LlamaConfig(**{**SIZES, "num_hidden_layers": 1})
     torch.manual_seed(0)
-    model = LlamaForCausalLM(draft).to(torch.float16).float()
+    model: Any = LlamaForCausalLM(draft).half().float()  # what such a file holds exactly
     model.save_pretrained(tmp_path / "draft")
     writer = GGUFWriter(tmp_path / "target.gguf", "llama")
     writer.add_block_count(target.num_hidden_layers)

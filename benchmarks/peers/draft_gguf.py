@@ -1,6 +1,7 @@
 """A draft model as an F16 GGUF file, for peers that do not read Hugging Face's format."""
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import torch
@@ -20,7 +21,7 @@ def write_draft_gguf(draft: Path, target: Path, path: Path) -> None:
     """The Llama in the folder `draft`, with the tokenizer of `target`, a GGUF file. Raises
     DraftFormatError."""
     try:
-        config = LlamaConfig.from_pretrained(draft)
+        config: Any = LlamaConfig.from_pretrained(draft)
     except (OSError, ValueError) as error:
         raise DraftFormatError(f"{draft}: {str(error).splitlines()[0]}") from error
     if config.model_type != "llama" or not (draft / WEIGHTS).is_file():
@@ -54,5 +55,6 @@ def write_draft_gguf(draft: Path, target: Path, path: Path) -> None:
 
 def _interleaved(weights: torch.Tensor, num_heads: int) -> torch.Tensor:
     """GGUF has the two halves that a rotary embedding turns together side by side, in each head."""
-    halves = weights.unflatten(0, (num_heads, 2, -1))
-    return halves.transpose(1, 2).flatten(0, 2).contiguous()
+    num_outputs, num_inputs = weights.shape
+    halves = weights.view(num_heads, 2, -1, num_inputs)
+    return halves.transpose(1, 2).reshape(num_outputs, num_inputs)
