@@ -219,7 +219,8 @@ def test_a_draft_for_peers_is_the_same_model(tmp_path: Path) -> None:
     """Written as GGUF and read again by transformers, with other sizes than the target's."""
     target, draft = LlamaConfig(**SIZES), LlamaConfig(**{**SIZES, "num_hidden_layers": 1})
     torch.manual_seed(0)
-    model: Any = LlamaForCausalLM(draft).half().float()  # what such a file holds exactly
+    model: Any = LlamaForCausalLM(draft)
+    model = model.half().float()  # what such a file holds exactly
     model.save_pretrained(tmp_path / "draft")
     writer = GGUFWriter(tmp_path / "target.gguf", "llama")
     writer.add_block_count(target.num_hidden_layers)
