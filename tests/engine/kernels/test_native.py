@@ -92,7 +92,9 @@ def test_attention_is_that_of_the_batched_products(
     st.sampled_from([(64, 64), (20, 100)]),
     st.integers(0, 1000),
 )
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_a_token_attends_to_the_same_bits_in_any_chunk_beside_any_other(
     chunks: list[int],
     block_size: int,
