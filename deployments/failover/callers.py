@@ -17,8 +17,6 @@ import ray
 logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 5.0
-SERVES_NAMESPACE: Final = "serve"
-"""Where Serve keeps its actors, whatever the namespace of the job."""
 MISSES: Final = 2
 """In a row, before a caller counts as dead: ending a living one's answers would be worse."""
 
@@ -32,19 +30,12 @@ class Caller:
 
 
 def this_caller() -> Caller | None:
-    """The actor that this process runs; None where it runs none, or one that others would not find
-    by its name, and so take for dead."""
-    if not ray.is_initialized():  # to ask for the context would start a cluster
-        return None
+    """The actor that this process runs; None where it runs none, or one without a name."""
     context = ray.get_runtime_context()
-    name = context.get_actor_name() if context.get_actor_id() is not None else None
-    if not name:
+    if context.get_actor_id() is None:
         return None
-    for namespace in (SERVES_NAMESPACE, context.namespace):
-        if is_alive(caller := Caller(name, namespace)):
-            return caller
-    logger.warning("the cluster does not find %s; what it asks for would outlive it", name)
-    return None
+    name = context.get_actor_name()
+    return Caller(name, context.namespace) if name else None
 
 
 def is_alive(caller: Caller) -> bool:
@@ -98,7 +89,7 @@ class Callers:
                         missed.pop(caller, None)
                         continue
                     missed[caller] += 1
-                    if missed[caller] >= MISSES:
+                    if missed[caller] == MISSES:
                         self._end_all(caller)
         finally:
             self._watch = None
