@@ -21,7 +21,6 @@ from cluster.policy_client import ANSWER_S, connect_policy_actor
 from deployments import garbage
 from deployments.api_keys import KeyRing
 from deployments.config import AppConfig
-from deployments.failover.callers import Caller, Callers
 from deployments.ingress import Ingress, build_service
 from deployments.live_settings import LiveSettings
 from deployments.logs import forward_to_serve
@@ -55,7 +54,6 @@ class EngineReplica:
         self._engine_loop: EngineLoop | None = None
         self._channel: PolicyChannel | None = None
         self._exporter: MetricsExporter | None = None
-        self._callers = Callers()
         forward_to_serve()
         self._instruments = ServeInstruments()
         self._replica_id = serve.get_replica_context().replica_id.unique_id
@@ -100,20 +98,15 @@ class EngineReplica:
         """What the replica needs beside its engine."""
 
     async def tokens(
-        self, requests: "tuple[Request, ...]", _steering: Steering, caller: Caller | None
+        self, requests: "tuple[Request, ...]", _steering: Steering
     ) -> "AsyncGenerator[Reply, None]":
         """A router's call: first that it has come, then deltas as they come. Cancelling it frees
-        its blocks, and so does the caller's death."""
+        its blocks."""
         from deployments.failover.replies import replies
 
-        def end() -> None:
-            for request in requests:
-                self._source.abort(request.request_id)
-
-        with self._callers.watching(caller, end):
-            async with aclosing(replies(self._source, self._replica_id, requests)) as told:
-                async for reply in told:
-                    yield reply
+        async with aclosing(replies(self._source, self._replica_id, requests)) as told:
+            async for reply in told:
+                yield reply
 
     async def abort(self, request_id: str, _steering: Steering) -> None:
         """End one request of those that a call has."""

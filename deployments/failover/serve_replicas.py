@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
-from deployments.failover.callers import this_caller
 from deployments.failover.replies import Facts, Health, Reply
 from deployments.failover.serve_calls import is_cancelled, stream, told
 from deployments.routing.steering import Steering
@@ -24,7 +23,6 @@ class ServeReplicas:
         """`handle`: a DeploymentHandle of `EngineReplica`s."""
         self._handle = handle
         self._tokens = handle.options(stream=True, method_name="tokens")
-        self._caller = this_caller()
         self._aborts: set[asyncio.Future[None]] = set()
         self._heard_s_ago: float | None = None
 
@@ -36,8 +34,7 @@ class ServeReplicas:
     async def call(
         self, requests: tuple[Request, ...], avoided: frozenset[str]
     ) -> AsyncGenerator[Reply, None]:
-        steering = Steering(avoided=avoided)
-        async with aclosing(stream(self._tokens, requests, steering, self._caller)) as replies:
+        async with aclosing(stream(self._tokens, requests, Steering(avoided=avoided))) as replies:
             async for reply in replies:
                 yield reply
 

@@ -1,27 +1,22 @@
-"""A replica is killed under its answers, and clients of a router see nothing of it; a router is
-killed, and no replica goes on with what was asked through it."""
+"""A replica is killed under its answers, and clients of a router see nothing of it."""
 
 import asyncio
-import contextlib
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from deployments.app import DEPLOYMENT_NAME, ROUTER_NAME
+from deployments.app import DEPLOYMENT_NAME
 from tests.serve.conftest import START_S, WAIT_S, eventually, is_ready
 from tests.serve.serve_process import ServeProcess, command_line
 
 REPLICA = f"ray::ServeReplica:paceline:{DEPLOYMENT_NAME}"
-ROUTER = f"ray::ServeReplica:paceline:{ROUTER_NAME}"
 MAX_TOKENS = 700
-LONG = 200_000
-"""Tokens that take minutes."""
 ASKED: list[dict[str, Any]] = [
     {"prompt": "The quick brown fox", "temperature": 0},
     {"prompt": "One two three,", "temperature": 1, "seed": 5, "n": 2},
@@ -30,43 +25,36 @@ ASKED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def served(
-    tmp_path_factory: pytest.TempPathFactory, tiny_settings: dict[str, Any]
-) -> Iterator[ServeProcess]:
-    """Two replicas behind a router."""
-    folder = tmp_path_factory.mktemp("failover")
-    model = shutil.copytree(tiny_settings["model"], folder / "tiny")
-    described = json.loads((model / "config.json").read_text())
-    described["max_position_embeddings"] = 2 * LONG
-    (model / "config.json").write_text(json.dumps(described))
+    tmp_path: Path, tiny_settings: dict[str, Any]
+) -> Iterator[tuple[ServeProcess, list[int]]]:
+    """With its two replicas' processes."""
     settings = {
         **tiny_settings,
-        "model": str(model),
-        "engine": {**tiny_settings["engine"], "kv_cache_mb": 64},
         "resilient": True,
         "router": {"num_replicas": 1},
         "replicas": {**tiny_settings["replicas"], "num_replicas": 2},
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        process = ServeProcess.start(folder, settings)
+        process = ServeProcess.start(tmp_path, settings)
     try:
         eventually(
             lambda: is_ready(process.url) or process.process.poll() is not None, "it is ready"
         )
         eventually(lambda: len(replicas_of(process)) == 2, "there are two replicas")
-        yield process
+        yield process, replicas_of(process)
     finally:
         process.kill()
 
 
-def replicas_of(served: ServeProcess, kind: str = REPLICA) -> list[int]:
+def replicas_of(served: ServeProcess) -> list[int]:
     """Their processes, once they are ready for calls. Ray adds to the title what runs in them."""
     found = []
     for pid in served.survivors():
         title = command_line(pid).decode(errors="replace").strip("\0 ")
-        if title == kind or (title.startswith(f"{kind}.") and "__init__" not in title):
+        if title == REPLICA or (title.startswith(f"{REPLICA}.") and "__init__" not in title):
             found.append(pid)
     return found
 
@@ -107,9 +95,11 @@ async def streamed(
     return told
 
 
-async def test_answers_outlive_the_replica_that_began_them(served: ServeProcess) -> None:
-    replicas = replicas_of(served)
-    async with httpx.AsyncClient(base_url=served.url, timeout=START_S) as client:
+async def test_answers_outlive_the_replica_that_began_them(
+    served: tuple[ServeProcess, list[int]],
+) -> None:
+    process, replicas = served
+    async with httpx.AsyncClient(base_url=process.url, timeout=START_S) as client:
         expected = [await whole(client, fields) for fields in ASKED]
         assert all(reason == "length" for told in expected for _, reason in told.values())
         begun = [asyncio.Event() for _ in ASKED]
@@ -129,29 +119,3 @@ async def test_answers_outlive_the_replica_that_began_them(served: ServeProcess)
         assert health["engine"]["num_blocks"]
         described = (await client.put("/policy", json={"policy": "off"})).raise_for_status().json()
         assert described["table"]["mode"] == "off"
-
-
-async def test_no_replica_goes_on_for_a_router_that_died(served: ServeProcess) -> None:
-    def decoding() -> list[int]:
-        try:
-            told = httpx.get(f"{served.url}/policy", timeout=WAIT_S).raise_for_status().json()
-        except httpx.HTTPError:
-            return []
-        return [replica.get("decoding", 0) for replica in told["replicas"]]
-
-    async with httpx.AsyncClient(base_url=served.url, timeout=START_S) as client:
-        asked = body(ASKED[0], max_tokens=LONG, stream=True)
-        async with client.stream("POST", "/v1/completions", json=asked) as answer:
-            lines = answer.aiter_lines()
-            assert "error" not in await anext(lines)
-            await asyncio.to_thread(eventually, lambda: sum(decoding()) == 1, "it is under way")
-            (router,) = replicas_of(served, ROUTER)
-            os.kill(router, signal.SIGKILL)
-            with contextlib.suppress(httpx.HTTPError):
-                async for _ in lines:  # until the connection ends
-                    pass
-        await asyncio.to_thread(
-            eventually,
-            lambda: (found := decoding()) != [] and sum(found) == 0,
-            "no replica decodes",
-        )
