@@ -16,7 +16,7 @@ from tests.serve.conftest import START_S, WAIT_S, eventually, is_ready
 from tests.serve.serve_process import ServeProcess, command_line
 
 REPLICA = f"ray::ServeReplica:paceline:{DEPLOYMENT_NAME}"
-MAX_TOKENS = 700
+MAX_TOKENS = 1400
 ASKED: list[dict[str, Any]] = [
     {"prompt": "The quick brown fox", "temperature": 0},
     {"prompt": "One two three,", "temperature": 1, "seed": 5, "n": 2},
