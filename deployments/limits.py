@@ -13,26 +13,30 @@ class Limits:
     max_prompt_tokens: int | None = None
     max_n: int | None = None
     max_total_tokens: int | None = None
-    """Prompt and new tokens of all choices together."""
+    """Prompt and new tokens of all choices of all prompts together."""
 
     def check(self, job: Job, prompt_field: str) -> Job:
         """The same job. Raises RequestError or PromptTooLong."""
-        num_prompt, num_choices = job.num_prompt_tokens, len(job.requests)
+        num_choices, num_prompts = len(job.requests), job.num_prompts
         if self.max_n is not None and num_choices > self.max_n:
-            raise RequestError("n", f"n must be at most {self.max_n} here, got {num_choices}")
-        if self.max_prompt_tokens is not None and num_prompt > self.max_prompt_tokens:
+            if num_prompts == 1:
+                raise RequestError("n", f"n must be at most {self.max_n} here, got {num_choices}")
+            raise RequestError(
+                prompt_field,
+                f"{prompt_field} may ask for at most {self.max_n} choices here, got {num_prompts} "
+                f"prompts with n {num_choices // num_prompts}",
+            )
+        longest = max(len(request.prompt_token_ids) for request in job.firsts)
+        if self.max_prompt_tokens is not None and longest > self.max_prompt_tokens:
             raise PromptTooLong(
                 prompt_field,
-                f"{prompt_field} has {num_prompt} tokens; the limit here is "
-                f"{self.max_prompt_tokens}",
+                f"{prompt_field} has {longest} tokens; the limit here is {self.max_prompt_tokens}",
             )
-        if self.max_total_tokens is not None:
-            num_new = job.requests[0].sampling.max_tokens
-            total = num_choices * (num_prompt + num_new)
-            if total > self.max_total_tokens:
-                raise RequestError(
-                    "max_tokens",
-                    f"n x (prompt + max_tokens) must be at most {self.max_total_tokens} tokens "
-                    f"here, got {num_choices} x ({num_prompt} + {num_new}) = {total}",
-                )
+        total = sum(len(r.prompt_token_ids) + r.sampling.max_tokens for r in job.requests)
+        if self.max_total_tokens is not None and total > self.max_total_tokens:
+            raise RequestError(
+                "max_tokens",
+                f"n x (prompt + max_tokens), over all prompts, must be at most "
+                f"{self.max_total_tokens} tokens here, got {total}",
+            )
         return job

@@ -138,7 +138,8 @@ class GenerationService:
             opening: list[JsonObject] = []
             if delta.index not in opened:
                 opened.add(delta.index)
-                opening = job.format.opening(delta.index, run.prompt_logprobs)
+                prompt = run.prompt_logprobs[job.prompt_of(delta.index)]
+                opening = job.format.opening(delta.index, prompt)
             return Piece((*opening, *job.format.chunks(delta)), delta.made_of)
 
         for delta in run.tell_again():
@@ -156,7 +157,8 @@ class GenerationService:
         async with aclosing(self._deltas(run)) as deltas:
             async for delta in deltas:
                 deltas_of[delta.index].append(delta)
-        return job.format.whole([merged(d) for d in deltas_of], run.prompt_logprobs, run.totals)
+        prompts = [run.prompt_logprobs[job.prompt_of(index)] for index in range(len(deltas_of))]
+        return job.format.whole([merged(d) for d in deltas_of], prompts, run.totals)
 
     async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[JsonObject, None]:
         """Chunks for a body of any endpoint: a chat if it has messages, a response if it has input.

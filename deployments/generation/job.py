@@ -10,8 +10,8 @@ from engine.request import Request, TokenLogprobs
 
 
 class ReplyFormat(Protocol):
-    """How one request's answer is written. `prompt` holds the prompt's log-probabilities, from its
-    second token on, if they were asked for."""
+    """How one request's answer is written. `prompt` holds the log-probabilities of a choice's
+    prompt, from its second token on, if they were asked for."""
 
     @property
     def ends_with_done(self) -> bool:
@@ -34,16 +34,21 @@ class ReplyFormat(Protocol):
         """The last chunk of a stream that fails; `error` is OpenAI's error body."""
 
     def whole(
-        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], totals: Totals
+        self,
+        choices: Sequence[ChoiceDelta],
+        prompts: Sequence[Sequence[TokenLogprobs]],
+        totals: Totals,
     ) -> JsonObject:
-        """The answer that is not streamed: each choice as a single delta."""
+        """The answer that is not streamed: each choice as a single delta, beside its prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     requests: tuple[Request, ...]
-    """One for each choice. The first one alone asks for the prompt's log-probabilities."""
-    reading: Reading
+    """One for each choice; those of one prompt lie together, as many for each. Of them the first
+    one alone asks for the prompt's log-probabilities."""
+    readings: tuple[Reading, ...]
+    """One for each prompt."""
     format: ReplyFormat
     stream: bool
     include_usage: bool
@@ -63,11 +68,27 @@ class Job:
         return replace(self, requests=requests)
 
     @property
-    def num_prompt_tokens(self) -> int:
-        return len(self.requests[0].prompt_token_ids)
+    def num_prompts(self) -> int:
+        return len(self.readings)
 
     @property
-    def num_prompt_logprobs(self) -> int:
-        """How many the engine will tell: of all tokens but the first."""
-        is_asked = self.requests[0].sampling.prompt_logprobs is not None
-        return self.num_prompt_tokens - 1 if is_asked else 0
+    def firsts(self) -> tuple[Request, ...]:
+        """The first choice of each prompt."""
+        return self.requests[:: len(self.requests) // self.num_prompts]
+
+    def prompt_of(self, index: int) -> int:
+        """Which prompt it is that a choice answers."""
+        return index * self.num_prompts // len(self.requests)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Of all prompts together."""
+        return sum(len(request.prompt_token_ids) for request in self.firsts)
+
+    @property
+    def num_prompt_logprobs(self) -> tuple[int, ...]:
+        """How many the engine will tell of each prompt: of all its tokens but the first."""
+        return tuple(
+            0 if request.sampling.prompt_logprobs is None else len(request.prompt_token_ids) - 1
+            for request in self.firsts
+        )

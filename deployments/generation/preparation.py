@@ -3,7 +3,8 @@
 import asyncio
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +62,15 @@ class JobMaker:
         parsed = CompletionRequest.parse(body)
         self._check_model(parsed.model)
         detokenizer = self._detokenizer_for(parsed)
-        if parsed.echo:
-            prompt = await self._prompts.shown(parsed.prompt, detokenizer)
-        else:
-            prompt = await self._prompts.plain(parsed.prompt)
-        sampling = await self._sampling(parsed, prompt, "prompt", origin.seed)
+        fields = _prompt_fields(len(parsed.prompt))
+        prompts: list[Prompt] = []
+        for field, given in zip(fields, parsed.prompt, strict=True):
+            if parsed.echo:
+                prompts.append(await self._prompts.shown(given, detokenizer, field=field))
+            else:
+                prompts.append(await self._prompts.plain(given, field=field))
+            await asyncio.sleep(0)  # many short ones don't keep other requests waiting
+        samplings = await self._samplings(parsed, dict(zip(fields, prompts, strict=True)), origin)
         reply = CompletionFormat(
             origin.request_id,
             origin.created_unix_s,
@@ -73,10 +78,18 @@ class JobMaker:
             LogprobsWriter(detokenizer),
             num_top=parsed.num_top_logprobs,
             num_prompt_top=parsed.prompt_logprobs,
-            echo=Echo(prompt.text, prompt.token_ids, prompt.offsets) if parsed.echo else None,
+            echoes=[
+                Echo(prompt.text, prompt.token_ids, prompt.offsets)
+                for prompt in prompts
+                for _ in range(parsed.num_choices)
+                if parsed.echo
+            ],
         )
-        reading = _reading(parsed, sampling, detokenizer, is_prompt_only=parsed.is_prompt_only)
-        return _job(parsed, origin.request_id, prompt, sampling, reading, reply)
+        readings = [
+            _reading(parsed, sampling, detokenizer, is_prompt_only=parsed.is_prompt_only)
+            for sampling in samplings
+        ]
+        return _job(parsed, origin.request_id, prompts, samplings, readings, reply)
 
     async def chat(self, body: Mapping[str, Any], origin: Origin) -> Job:
         """Raises RequestError, ModelNotFound or PromptTooLong."""
@@ -140,27 +153,46 @@ class JobMaker:
         family = None if offer is None else self._require_family()
         detokenizer = self._detokenizer_for(parsed, family)
         prompt = await self._prompts.chat(messages, offer.for_template() if offer else None)
-        sampling = await self._sampling(parsed, prompt, "messages", origin.seed)
+        (sampling,) = await self._samplings(parsed, {"messages": prompt}, origin)
         reply = make_reply(detokenizer)
         make_parser = None
         if offer and family:
             make_parser = partial(_parser, offer, family, origin.request_id)
         reading = _reading(parsed, sampling, detokenizer, make_parser=make_parser)
-        return _job(parsed, origin.request_id, prompt, sampling, reading, reply)
+        return _job(parsed, origin.request_id, [prompt], [sampling], [reading], reply)
 
-    async def _sampling(
+    async def _samplings(
         self,
         parsed: CompletionRequest | ChatRequest,
-        prompt: Prompt,
-        field: str,
-        seed: int | None,
-    ) -> SamplingParams:
-        """`seed`: for a request that has none.
+        prompts: Mapping[str, Prompt],
+        origin: Origin,
+    ) -> list[SamplingParams]:
+        """For each prompt, by its field, as if it were asked for alone.
 
         Raises PromptTooLong, and RequestError for what the model doesn't have."""
-        if not prompt.token_ids:
+        rooms = [self._room(field, len(prompt.token_ids)) for field, prompt in prompts.items()]
+        self._prompts.check_ids("stop_token_ids", parsed.stop_token_ids or ())
+        self._prompts.check_ids("logit_bias", [token for token, _ in parsed.logit_bias])
+        bad_words = await self._prompts.bad_words(parsed.bad_words)
+        asked = parsed.grammar
+        if asked is not None:
+            await self._compile(asked)
+        samplings: list[SamplingParams] = []
+        for index, room in enumerate(rooms):
+            sampling = parsed.sampling(
+                room, bad_words=bad_words, grammar=asked.spec if asked else None
+            )
+            if sampling.seed is None and origin.seed is not None:
+                # Equal prompts without a seed are to get answers that differ.
+                seed = origin.seed if index == 0 else derived_seed(origin.seed, -index)
+                sampling = dataclasses.replace(sampling, seed=seed)
+            samplings.append(sampling)
+        return samplings
+
+    def _room(self, field: str, num_tokens: int) -> int:
+        """Raises RequestError or PromptTooLong."""
+        if not num_tokens:
             raise RequestError(field, f"{field} must not be empty: it makes no token")
-        num_tokens = len(prompt.token_ids)
         room = self._max_model_len - num_tokens
         if room < 1:
             raise PromptTooLong(
@@ -168,14 +200,7 @@ class JobMaker:
                 f"{field} has {num_tokens} tokens, which leaves no room for an answer within "
                 f"the context limit of {self._max_model_len} tokens",
             )
-        self._prompts.check_ids("stop_token_ids", parsed.stop_token_ids or ())
-        self._prompts.check_ids("logit_bias", [token for token, _ in parsed.logit_bias])
-        bad_words = await self._prompts.bad_words(parsed.bad_words)
-        asked = parsed.grammar
-        if asked is not None:
-            await self._compile(asked)
-        sampling = parsed.sampling(room, bad_words=bad_words, grammar=asked.spec if asked else None)
-        return sampling if sampling.seed is not None else dataclasses.replace(sampling, seed=seed)
+        return room
 
     async def _compile(self, asked: AskedGrammar) -> None:
         try:
@@ -233,24 +258,26 @@ def _parser(offer: ToolOffer, family: Family, request_id: str, index: int) -> To
 def _job(
     parsed: CompletionRequest | ChatRequest,
     request_id: str,
-    prompt: Prompt,
-    sampling: SamplingParams,
-    reading: Reading,
+    prompts: Sequence[Prompt],
+    samplings: Sequence[SamplingParams],
+    readings: Sequence[Reading],
     reply: ReplyFormat,
 ) -> Job:
+    numbers = itertools.count()
     requests = tuple(
         Request(
-            f"{request_id}-{index}",
+            f"{request_id}-{next(numbers)}",
             prompt.token_ids,
             _of_choice(sampling, index),
             parsed.priority or 0,
             cache_salt=parsed.cache_salt or "",
         )
+        for prompt, sampling in zip(prompts, samplings, strict=True)
         for index in range(parsed.num_choices)
     )
     return Job(
         requests,
-        reading,
+        tuple(readings),
         reply,
         bool(parsed.stream),
         parsed.include_usage,
@@ -263,11 +290,16 @@ def _of_choice(sampling: SamplingParams, index: int) -> SamplingParams:
     """The first choice is what n=1 gives; of the prompt, it alone needs to tell."""
     if index == 0:
         return sampling
-    seed = sampling.seed if sampling.seed is None else choice_seed(sampling.seed, index)
+    seed = sampling.seed if sampling.seed is None else derived_seed(sampling.seed, index)
     return dataclasses.replace(sampling, seed=seed, prompt_logprobs=None)
 
 
-def choice_seed(seed: int, index: int) -> int:
+def _prompt_fields(num_prompts: int) -> list[str]:
+    """What errors call them."""
+    return ["prompt"] if num_prompts == 1 else [f"prompt[{i}]" for i in range(num_prompts)]
+
+
+def derived_seed(seed: int, index: int) -> int:
     """A hash, as seed + index would make choices of neighbouring seeds the same."""
     digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, signed=True)

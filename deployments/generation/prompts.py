@@ -56,22 +56,27 @@ class PromptTokenizer:
         # Tools are often longer than what is said about them.
         return await _done(num_characters if tools is None else None, work)
 
-    async def plain(self, prompt: str | tuple[int, ...], *, special: bool = True) -> Prompt:
-        """`special`: with the tokens that the model wants around a text.
+    async def plain(
+        self, prompt: str | tuple[int, ...], *, special: bool = True, field: str = "prompt"
+    ) -> Prompt:
+        """`special`: with the tokens that the model wants around a text. `field`: what errors call
+        it.
 
         Raises RequestError for a token that the model doesn't have."""
         if isinstance(prompt, str):
             text = prompt
             return await _done(len(text), lambda: Prompt(self._encode(text, special=special)))
-        self.check_ids("prompt", prompt)
+        self.check_ids(field, prompt)
         return Prompt(prompt)
 
-    async def shown(self, prompt: str | tuple[int, ...], detokenizer: Detokenizer) -> Prompt:
+    async def shown(
+        self, prompt: str | tuple[int, ...], detokenizer: Detokenizer, *, field: str = "prompt"
+    ) -> Prompt:
         """As `plain`, with its text and the places of its tokens there."""
         if isinstance(prompt, str):
             text = prompt
             return await _done(len(text), lambda: self._shown_text(text))
-        self.check_ids("prompt", prompt)
+        self.check_ids(field, prompt)
         token_ids = prompt
         return await _done(
             len(token_ids), lambda: Prompt(token_ids, *decode_with_offsets(detokenizer, token_ids))

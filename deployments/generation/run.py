@@ -1,6 +1,7 @@
 """One run of a job in the engine: deltas of all its choices, as they come."""
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -49,20 +50,24 @@ class Run:
         self._told = told
         self._job = job
         self._choices = {
-            request.request_id: Choice(index, job.reading)
+            request.request_id: Choice(index, job.readings[job.prompt_of(index)])
             for index, request in enumerate(job.requests)
         }
+        self._prompts = {
+            request.request_id: job.prompt_of(index) for index, request in enumerate(job.requests)
+        }
+        self._num_prompt_logprobs = job.num_prompt_logprobs
         self._arrived = asyncio.Event()
         self._times = RequestTimes(job.arrived_s)
         self._asked_s = time.monotonic()
-        self.prompt_logprobs: list[TokenLogprobs] = []
-        """Complete before the first delta."""
+        self.prompt_logprobs: list[list[TokenLogprobs]] = [[] for _ in job.readings]
+        """Of each prompt: complete before the first delta of a choice of it."""
 
     def tell_again(self) -> Iterator[ChoiceDelta]:
         """What was told already, as it was told."""
         for made_of in self._told:
             for delta in made_of:
-                self.prompt_logprobs += delta.prompt_logprobs
+                self._note_prompt(delta)
                 self._choices[delta.request_id].push(delta)
             yield from self._take_of({delta.request_id for delta in made_of})
 
@@ -111,16 +116,14 @@ class Run:
 
     @property
     def usage(self) -> Usage:
-        """Counts so far: the prompt's once, new tokens of all choices together."""
+        """Counts so far: each prompt's once, new tokens of all choices together."""
         choices = self._choices.values()
         num_new = sum(choice.num_tokens for choice in choices)
-        cached = [c.num_cached_tokens for c in choices if c.num_cached_tokens is not None]
         return Usage(
             prompt_tokens=self._job.num_prompt_tokens,
             completion_tokens=num_new,
             total_tokens=self._job.num_prompt_tokens + num_new,
-            # What one choice computed and another found there was not there before.
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=min(cached, default=0)),
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._num_cached),
             completion_tokens_details=CompletionTokensDetails(
                 accepted_prediction_tokens=sum(choice.num_accepted for choice in choices),
                 rejected_prediction_tokens=sum(choice.num_rejected for choice in choices),
@@ -150,11 +153,25 @@ class Run:
         )
 
     @property
-    def _knows_prompt(self) -> bool:
-        return len(self.prompt_logprobs) >= self._job.num_prompt_logprobs
+    def _num_cached(self) -> int:
+        """Of a prompt, the least over its choices: what one of them computed and another found was
+        not there before."""
+        least: dict[int, int] = {}
+        for request_id, choice in self._choices.items():
+            if choice.num_cached_tokens is not None:
+                prompt = self._prompts[request_id]
+                least[prompt] = min(choice.num_cached_tokens, least.get(prompt, sys.maxsize))
+        return sum(least.values())
+
+    def _note_prompt(self, delta: TokenDelta) -> None:
+        self.prompt_logprobs[self._prompts[delta.request_id]] += delta.prompt_logprobs
+
+    def _knows(self, prompt: int) -> bool:
+        return len(self.prompt_logprobs[prompt]) >= self._num_prompt_logprobs[prompt]
 
     def _take(self) -> list[ChoiceDelta]:
-        return list(self._take_of(self._choices)) if self._knows_prompt else []
+        known = [name for name, prompt in self._prompts.items() if self._knows(prompt)]
+        return list(self._take_of(known))
 
     def _take_of(self, request_ids: Iterable[str]) -> Iterator[ChoiceDelta]:
         for request_id in request_ids:
@@ -186,12 +203,12 @@ class Run:
                 if delta.finish_reason is FinishReason.ERROR:
                     raise GenerationFailed(delta.error or "the request failed in the engine")
                 self._times.note(delta)
-                self.prompt_logprobs += delta.prompt_logprobs
+                self._note_prompt(delta)
                 choice.push(delta)
                 self._arrived.set()
                 if choice.has_ended:
                     num_open -= 1
-                    if num_open == 0 and self._knows_prompt:
+                    if num_open == 0 and all(map(self._knows, range(self._job.num_prompts))):
                         return
                     if delta.finish_reason is None:
                         self._loop.abort(delta.request_id)

@@ -81,7 +81,10 @@ class ChatFormat:
         return error
 
     def whole(
-        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], totals: Totals
+        self,
+        choices: Sequence[ChoiceDelta],
+        prompts: Sequence[Sequence[TokenLogprobs]],
+        totals: Totals,
     ) -> JsonObject:
         written = [
             ChatChoice(
@@ -100,7 +103,7 @@ class ChatFormat:
             choices=written,
             usage=totals.usage,
             metrics=totals.metrics,
-            prompt_logprobs=self._prompt(prompt),
+            prompt_logprobs=self._prompt(prompts[0]),  # a chat has one prompt
         ).model_dump()
 
     def _logprobs(self, delta: ChoiceDelta) -> ChatLogprobs | None:

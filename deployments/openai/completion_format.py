@@ -41,26 +41,26 @@ class CompletionFormat:
         *,
         num_top: int | None,
         num_prompt_top: int | None,
-        echo: Echo | None,
+        echoes: Sequence[Echo],
     ) -> None:
         """`num_top`: alternatives to list for each token of the text, None: no log-probabilities;
-        `num_prompt_top`: the same for vLLM's `prompt_logprobs`."""
+        `num_prompt_top`: the same for vLLM's `prompt_logprobs`; `echoes`: for each choice, or none
+        where no prompt is to be shown."""
         self._id = f"cmpl-{request_id}"
         self._created = created_unix_s
         self._model = model
         self._writer = writer
         self._num_top = num_top
         self._num_prompt_top = num_prompt_top
-        self._echo = echo
-        self._num_echoed = len(echo.text) if echo else 0
+        self._echoes = echoes
 
     def opening(self, index: int, prompt: Sequence[TokenLogprobs]) -> list[JsonObject]:
-        if self._echo is None and self._num_prompt_top is None:
+        if not self._echoes and self._num_prompt_top is None:
             return []
         choice = CompletionChoice(
             index=index,
-            text=self._echo.text if self._echo else "",
-            logprobs=self._echo_logprobs(prompt),
+            text=self._echoed(index),
+            logprobs=self._echo_logprobs(index, prompt),
             prompt_logprobs=self._prompt_logprobs(prompt),
         )
         return [self._completion([choice])]
@@ -81,30 +81,39 @@ class CompletionFormat:
         return error
 
     def whole(
-        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], totals: Totals
+        self,
+        choices: Sequence[ChoiceDelta],
+        prompts: Sequence[Sequence[TokenLogprobs]],
+        totals: Totals,
     ) -> JsonObject:
-        echoed, prompt_logprobs = self._echo_logprobs(prompt), self._prompt_logprobs(prompt)
         written = [
             CompletionChoice(
                 index=delta.index,
-                text=(self._echo.text if self._echo else "") + delta.text,
-                logprobs=_joined(echoed, self._logprobs(delta)),
+                text=self._echoed(delta.index) + delta.text,
+                logprobs=_joined(self._echo_logprobs(delta.index, prompt), self._logprobs(delta)),
                 finish_reason=delta.finish_reason,
-                prompt_logprobs=prompt_logprobs,
+                prompt_logprobs=self._prompt_logprobs(prompt),
             )
-            for delta in choices
+            for delta, prompt in zip(choices, prompts, strict=True)
         ]
         return self._completion(written, totals)
 
     def _logprobs(self, delta: ChoiceDelta) -> CompletionLogprobs | None:
         if self._num_top is None:
             return None
-        return self._writer.completion(delta.tokens, self._num_top, self._num_echoed)
+        num_echoed = len(self._echoed(delta.index))
+        return self._writer.completion(delta.tokens, self._num_top, num_echoed)
 
-    def _echo_logprobs(self, prompt: Sequence[TokenLogprobs]) -> CompletionLogprobs | None:
-        if self._echo is None or self._num_top is None:
+    def _echoed(self, index: int) -> str:
+        return self._echoes[index].text if self._echoes else ""
+
+    def _echo_logprobs(
+        self, index: int, prompt: Sequence[TokenLogprobs]
+    ) -> CompletionLogprobs | None:
+        if not self._echoes or self._num_top is None:
             return None
-        return self._writer.echoed(self._echo.token_ids, self._echo.offsets, prompt, self._num_top)
+        echo = self._echoes[index]
+        return self._writer.echoed(echo.token_ids, echo.offsets, prompt, self._num_top)
 
     def _prompt_logprobs(self, prompt: Sequence[TokenLogprobs]) -> PromptLogprobs | None:
         if self._num_prompt_top is None:

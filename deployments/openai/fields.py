@@ -17,19 +17,21 @@ SPELLINGS = 2
 _MAX_ID_DIGITS = 10
 
 
-def _prompt(value: object) -> str | tuple[int, ...]:
+def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
     if isinstance(value, list) and value and all(isinstance(part, str | list) for part in value):
-        if len(value) > 1:
-            raise ValueError("must be one prompt (several in a request are not supported yet)")
-        value = value[0]
+        return tuple(map(_prompt, value))
+    return (_prompt(value),)
+
+
+def _prompt(value: object) -> str | tuple[int, ...]:
     if isinstance(value, list):
         if not all(isinstance(token, int) and not isinstance(token, bool) for token in value):
-            raise ValueError("must be a string or a list of token ids")
+            raise ValueError("must be a string or a list of token ids, or several of these")
         value = tuple(value)
     elif isinstance(value, str):
         value = valid_text(value)
     else:
-        raise ValueError("must be a string or a list of token ids")
+        raise ValueError("must be a string or a list of token ids, or several of these")
     if not value:
         raise ValueError("must not be empty")
     return value
@@ -126,10 +128,11 @@ def _choices(value: object) -> str:
     return json.dumps(_texts(value))
 
 
-Prompt = Annotated[
-    str | tuple[int, ...],
-    PlainValidator(_prompt, json_schema_input_type=str | list[int] | list[str] | list[list[int]]),
+Prompts = Annotated[
+    tuple[str | tuple[int, ...], ...],
+    PlainValidator(_prompts, json_schema_input_type=str | list[int] | list[str] | list[list[int]]),
 ]
+"""One or several."""
 Stop = Annotated[
     tuple[str, ...], PlainValidator(_stop, json_schema_input_type=str | list[str] | None)
 ]

@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from deployments.json_values import show
-from deployments.openai.fields import Content, Prompt
-from deployments.openai.generation_request import GenerationRequest, require_range
+from deployments.openai.fields import Content, Prompts
+from deployments.openai.generation_request import MAX_CHOICES, GenerationRequest, require_range
 from deployments.openai.neutral_fields import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
@@ -39,7 +39,7 @@ class Message(ToolMessageFields):
 class CompletionRequest(GenerationRequest):
     """Body of POST /v1/completions."""
 
-    prompt: Prompt
+    prompt: Prompts
     best_of: int | None = Field(default=None, description="The same as n, if it is given.")
     echo: bool | None = Field(default=None, description="The prompt's text comes first.")
     logprobs: int | None = Field(default=None, description=f"0 to {MAX_LOGPROBS}.")
@@ -72,6 +72,13 @@ class CompletionRequest(GenerationRequest):
 
     def check(self) -> None:
         require_range("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        num_prompts = len(self.prompt)
+        if self.num_choices <= MAX_CHOICES < num_prompts * self.num_choices:
+            raise RequestError(
+                "prompt",
+                f"prompt must hold at most {MAX_CHOICES // self.num_choices} prompts with n "
+                f"{self.num_choices} ({MAX_CHOICES} choices), got {num_prompts}",
+            )
         if self.best_of is not None and self.best_of != self.num_choices:
             raise RequestError(
                 "best_of",

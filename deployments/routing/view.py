@@ -66,8 +66,10 @@ def _see_body(body: Mapping[str, Any]) -> SeenRequest:
 
 
 def _see_requests(requests: Sequence[Request]) -> SeenRequest:
-    """Choices of one prompt, which is computed once; what another replica had generated, anew."""
+    """Choices of prompts, each of which is computed once; what another replica had generated,
+    anew. What the first one begins with stands for all."""
     prompt = requests[0].prompt_token_ids
+    num_prompt = sum(map(len, {request.prompt_token_ids for request in requests}))
     known = [len(request.generated_token_ids) for request in requests]
     tokens_per_block = BLOCK_CHARS // CHARS_PER_TOKEN
     digests: list[bytes] = []
@@ -75,7 +77,7 @@ def _see_requests(requests: Sequence[Request]) -> SeenRequest:
         before = digests[-1] if digests else b""
         digests.append(_digest(before, str(prompt[start : start + tokens_per_block])))
     left = [r.sampling.max_tokens - n for r, n in zip(requests, known, strict=True)]
-    return SeenRequest(len(prompt) + sum(known), tuple(digests), max_tokens=sum(left))
+    return SeenRequest(num_prompt + sum(known), tuple(digests), max_tokens=sum(left))
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -294,6 +294,14 @@ async def test_text_and_usage_are_those_of_an_undisturbed_answer(
     assert await text_of(broken, stop=stop) == undisturbed
 
 
+async def test_several_prompts_outlive_a_replica() -> None:
+    fields = {"prompt": ["The", [5, 6]], "n": 1, "echo": True, "logprobs": 1}
+    undisturbed = await text_of(Setup(FakeReplica("a")), **fields)
+    assert len(undisturbed["choices"]) == 2
+    broken = Setup(FakeReplica("a", dies_after=7), FakeReplica("b"))
+    assert await text_of(broken, **fields) == undisturbed
+
+
 async def test_a_deadline_ends_a_call_that_waits_for_a_replica() -> None:
     replicas = FakeReplicas(FakeReplica("a", dies_after=4, death=None), FakeReplica("b"))
     replicas.replicas[1].is_unreachable = True

@@ -69,6 +69,23 @@ async def test_the_first_choice_is_what_one_alone_would_be(service: GenerationSe
     assert texts(await completion(service, n=5)) == texts(several)
 
 
+async def test_each_of_several_prompts_is_what_it_alone_would_be(
+    service: GenerationService,
+) -> None:
+    prompts = ["The quick", "Some other text", "The quick brown fox"]
+    fields = {"logprobs": 1, "echo": True, "stop": "e", "min_tokens": 3}
+    together = await completion(service, prompt=prompts, **fields)
+    for prompt, choice in zip(prompts, together["choices"], strict=True):
+        (alone,) = (await completion(service, prompt=prompt, **fields))["choices"]
+        assert (alone["text"], alone["finish_reason"]) == (choice["text"], choice["finish_reason"])
+        told, expected = choice["logprobs"], alone["logprobs"]
+        assert (told["tokens"], told["text_offset"]) == (
+            expected["tokens"],
+            expected["text_offset"],
+        )
+        assert told["token_logprobs"][1:] == pytest.approx(expected["token_logprobs"][1:], abs=1e-4)
+
+
 async def test_logprobs_of_new_tokens_are_those_of_a_prompt(service: GenerationService) -> None:
     """What is told while tokens are made is what is told when they are read."""
     made = await completion(service, logprobs=3, echo=True)

@@ -90,6 +90,9 @@ def test_choices_logprobs_and_a_schema(app: RunningApp) -> None:
     assert several.choices[0].text == alone.choices[0].text
     assert several.usage is not None
     assert several.usage.completion_tokens == 36
+    prompts = client.completions.create(**(arguments | {"prompt": [PROMPT, "One", PROMPT]}))
+    assert prompts.choices[0].text == prompts.choices[2].text == alone.choices[0].text
+    assert prompts.choices[1].text != alone.choices[0].text
     for choice in several.choices:
         assert choice.logprobs is not None
         assert choice.logprobs.tokens is not None

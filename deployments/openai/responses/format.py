@@ -99,7 +99,10 @@ class ResponsesFormat:
         return self._event("error", code=told["code"], message=told["message"], param=told["param"])
 
     def whole(
-        self, choices: Sequence[ChoiceDelta], prompt: Sequence[TokenLogprobs], totals: Totals
+        self,
+        choices: Sequence[ChoiceDelta],
+        prompts: Sequence[Sequence[TokenLogprobs]],
+        totals: Totals,
     ) -> JsonObject:
         for delta in choices:
             self.chunks(delta)

@@ -6,7 +6,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from deployments.generation.job import Job
-from deployments.generation.preparation import choice_seed
+from deployments.generation.preparation import derived_seed
 from deployments.service import GenerationService
 from engine.errors import RequestError
 from tests.deployments.fake_loop import FakeLoop
@@ -63,6 +63,8 @@ async def test_many_bad_words_are_tokenised_like_few(tokenizer: PreTrainedTokeni
         ({"logit_bias": {"384": 1}}, "logit_bias"),
         ({"stop_token_ids": [384]}, "stop_token_ids"),
         ({"prompt": [384], "echo": True}, "prompt"),
+        ({"prompt": [[5], [384]]}, "prompt[1]"),
+        ({"prompt": [[5], [384]], "echo": True}, "prompt[1]"),
     ],
 )
 async def test_tokens_that_the_model_lacks(
@@ -77,19 +79,21 @@ async def test_min_tokens_and_the_shown_stop_string_reach_the_reading(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     job = await prepared(tokenizer, stop="a", min_tokens=3, include_stop_str_in_output=True)
-    rule = job.reading.stop
+    (reading,) = job.readings
+    rule = reading.stop
     assert (rule.strings, rule.min_tokens, rule.is_shown) == (("a",), 3, True)
 
 
 async def test_defaults_ask_for_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
     job = await prepared(tokenizer)
-    assert not job.reading.keeps_tokens
-    assert job.reading.make_parser is None
-    assert job.num_prompt_logprobs == 0
+    (reading,) = job.readings
+    assert not reading.keeps_tokens
+    assert reading.make_parser is None
+    assert job.num_prompt_logprobs == (0,)
     assert job.requests[0].priority == 0
 
 
 def test_seeds_of_choices_differ_everywhere_and_never_change() -> None:
-    seeds = {choice_seed(seed, index) for seed in range(-8, 8) for index in range(1, 128)}
+    seeds = {derived_seed(seed, index) for seed in range(-8, 8) for index in range(1, 128)}
     assert len(seeds) == 16 * 127
-    assert choice_seed(5, 1) == -7718033652045977177
+    assert derived_seed(5, 1) == -7718033652045977177

@@ -140,7 +140,15 @@ def test_a_limit_of_draft_tokens_is_honoured_and_zero_is_one(
 
 @pytest.mark.parametrize(
     ("prompt", "parsed"),
-    [("a", "a"), (["a"], "a"), ([1, 2], (1, 2)), ([[1, 2]], (1, 2)), ("\0", "\0")],
+    [
+        ("a", ("a",)),
+        (["a"], ("a",)),
+        (["a", "b"], ("a", "b")),
+        ([1, 2], ((1, 2),)),
+        ([[1, 2]], ((1, 2),)),
+        ([[1], [2, 3]], ((1,), (2, 3))),
+        ("\0", ("\0",)),
+    ],
 )
 def test_forms_of_a_prompt(prompt: object, parsed: object) -> None:
     assert completion(prompt=prompt).prompt == parsed
@@ -153,13 +161,18 @@ def test_forms_of_a_prompt(prompt: object, parsed: object) -> None:
         ([], "prompt must not be empty, got []"),
         ([""], 'prompt must not be empty, got [""]'),
         ([[]], "prompt must not be empty, got [[]]"),
-        (None, "prompt must be a string or a list of token ids, got null"),
-        (["a", "b"], "prompt must be one prompt (several in a request are not"),
-        ([[1], [2]], "prompt must be one prompt (several in a request are not"),
+        (None, "prompt must be a string or a list of token ids, or several of these, got null"),
+        (["a", ""], 'prompt must not be empty, got ["a", ""]'),
+        ([[1], []], "prompt must not be empty, got [[1], []]"),
+        ([["a"]], "prompt must be a string or a list of token ids, or several of these, got"),
+        ([[[1]]], "prompt must be a string or a list of token ids, or several of these, got"),
         ([1, "a"], "prompt must be a string or a list of token ids"),
-        ([True], "prompt must be a string or a list of token ids, got [true]"),
-        ([1.0], "prompt must be a string or a list of token ids, got [1.0]"),
-        ({"a": 1}, 'prompt must be a string or a list of token ids, got {"a": 1}'),
+        ([True], "prompt must be a string or a list of token ids, or several of these, got [true]"),
+        ([1.0], "prompt must be a string or a list of token ids, or several of these, got [1.0]"),
+        (
+            {"a": 1},
+            'prompt must be a string or a list of token ids, or several of these, got {"a": 1}',
+        ),
         ("\ud800", "prompt must be valid Unicode"),
     ],
 )
@@ -167,6 +180,14 @@ def test_bad_prompts(prompt: object, complaint: str) -> None:
     error = refusal(completion, prompt=prompt)
     assert error.field == "prompt"
     assert str(error).startswith(complaint)
+
+
+def test_prompts_times_choices_have_a_limit() -> None:
+    assert len(completion(prompt=["a"] * 64, n=2).prompt) == 64
+    error = refusal(completion, prompt=["a"] * 65, n=2)
+    assert error.field == "prompt"
+    assert str(error) == "prompt must hold at most 64 prompts with n 2 (128 choices), got 65"
+    assert refusal(completion, prompt=["a", "b"], n=129).field == "n"
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,9 @@ def test_the_engines_own_requests_are_seen_by_their_tokens() -> None:
     asked = Request("a", prompt, SamplingParams(max_tokens=50))
     seen = see([(asked, replace(asked, request_id="b"))], "")
     assert (seen.prompt_tokens, seen.max_tokens, len(seen.digests)) == (200, 100, 3)
+    other = Request("c", tuple(range(7)), SamplingParams(max_tokens=50))
+    both = see([(asked, other, replace(asked, request_id="b"))], "")
+    assert (both.prompt_tokens, both.max_tokens, both.digests) == (207, 150, seen.digests)
     later = see([(asked.continued((1, 2, 3)),)], "")
     assert (later.prompt_tokens, later.max_tokens) == (203, 47)
     assert later.digests == seen.digests
