@@ -9,12 +9,15 @@ from typing import Any, BinaryIO
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
     """A file to be written within, which then takes `path`'s place; after an error nothing is
-    changed. Raises OSError when the disk is full."""
+    changed. `mode`: who may read it, before anything is in it. Raises OSError when the disk is
+    full."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:
+            if mode is not None:
+                partial.chmod(mode)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -29,9 +32,9 @@ def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
         file.write(json.dumps(content, indent=indent).encode() + b"\n")
 
 
-def write_text(path: Path, content: str) -> None:
+def write_text(path: Path, content: str, *, mode: int | None = None) -> None:
     """Raises OSError when the disk is full."""
-    with replacing(path) as file:
+    with replacing(path, mode=mode) as file:
         file.write(content.encode())
 
 

@@ -66,6 +66,6 @@ def _all_peers(draft: bool, quick: bool) -> list[Contender]:
         # The lengths of its own documentation; it refuses batches with them. An assistant stops
         # before 20 where it is not sure of a token.
         Contender("transformers", "lookup", 10, max_batch_size=1),
-        *(Contender("transformers", "assisted", 20, max_batch_size=1) for _ in range(draft)),
+        *([Contender("transformers", "assisted", 20, max_batch_size=1)] if draft else []),
         Contender("transformers", "generate_batch"),
     ]

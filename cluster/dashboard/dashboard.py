@@ -133,8 +133,9 @@ def _target(panel: Panel, query: Query, ref_id: str) -> dict[str, Any]:
         "expr": query.expression.text,
         "legendFormat": query.legend,
         "format": "heatmap" if panel.look is Look.HEATMAP else "time_series",
-        "range": True,
-        "instant": False,
+        # A number is what is so now: of a range, the last sample would stay when nothing follows.
+        "range": panel.look is not Look.NUMBER,
+        "instant": panel.look is Look.NUMBER,
         "editorMode": "code",
     }
 
@@ -178,7 +179,7 @@ _OPTIONS: Final[dict[Look, dict[str, Any]]] = {
     },
     Look.NUMBER: {
         "reduceOptions": {"calcs": ["lastNotNull"], "values": False, "fields": ""},
-        "graphMode": "area",
+        "graphMode": "none",
         "colorMode": "value",
         "justifyMode": "auto",
         "textMode": "value",

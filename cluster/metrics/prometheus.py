@@ -38,10 +38,7 @@ def write_folder(folder: Path, app: Observed) -> Path:
     """Write configuration and rules; the configuration's path. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     if app.api_key:
-        key_file = folder / KEY_FILE
-        key_file.touch()
-        key_file.chmod(0o600)
-        key_file.write_text(app.api_key)
+        write_text(folder / KEY_FILE, app.api_key, mode=0o600)
     write_text(folder / RULE_FILE, _yaml(rule_file()))
     write_text(folder / CONFIG_FILE, _yaml(configuration(app)))
     return folder / CONFIG_FILE
@@ -75,9 +72,14 @@ def command(program: str, folder: Path, host: str, port: int) -> list[str]:
         program,
         f"--config.file={folder / CONFIG_FILE}",
         f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={host}:{port}",
+        f"--web.listen-address={address(host, port)}",
         "--log.level=warn",
     ]
+
+
+def address(host: str, port: int) -> str:
+    """As in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _yaml(value: dict[str, Any]) -> str:

@@ -218,7 +218,8 @@ ALERTS: Final = (
         "1m",
         "critical",
         "{{ $labels.instance }} exports no metrics",
-        "The machine, or Ray on it, is gone.",
+        "The machine, or Ray on it, does not answer. One that Ray itself has given up is no longer "
+        "asked: see `ray status`.",
     ),
 )
 

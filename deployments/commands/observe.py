@@ -41,6 +41,7 @@ def observe(
     from cluster.metrics.prometheus import (
         CONFIG_FILE,
         Observed,
+        address,
         command,
         find_program,
         write_folder,
@@ -49,22 +50,24 @@ def observe(
 
     addresses = _metric_addresses(url, api_key)
     folder = folder.absolute()
+    found = program or find_program("prometheus")
+    if not write_only:
+        # Before anything is written: another Prometheus may run from this folder.
+        if found is None:
+            raise ConfigError(
+                "no Prometheus is installed: `make observe` gets one where Debian's packages are "
+                "to be had; or name the program with --prometheus"
+            )
+        require_free_for(host, port)
     try:
         write_folder(folder, Observed(url, api_key))
     except OSError as error:
         told = shown(str(folder), SHOWN_PATH_CHARACTERS)
         raise ConfigError(f"--folder: can't write to {told}: {error.strerror}") from None
     typer.echo(f"Configuration and rules: {folder / CONFIG_FILE}")
-    if write_only:
+    if write_only or found is None:
         return
-    found = program or find_program("prometheus")
-    if found is None:
-        raise ConfigError(
-            "no Prometheus is installed: `make observe` gets one where Debian's packages are to be "
-            "had; or name the program with --prometheus"
-        )
-    require_free_for(host, port)
-    typer.echo(f"Prometheus: http://{host}:{port} watches {', '.join(addresses)}")
+    typer.echo(f"Prometheus: http://{address(host, port)} watches {', '.join(addresses)}")
     try:
         # In our place: signals and exit code are its own.
         os.execvp(found, command(found, folder, host, port))

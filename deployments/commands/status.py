@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LOOK_EVERY_S = 1.0
+SILENT_AFTER_S = 45.0
+"""As on the console: a replica without work is heard of every half minute."""
 _NOTHING = "–"
 
 
@@ -44,7 +46,10 @@ def _watch(url: str, api_key: str | None, described: dict[str, Any], *, as_json:
     if as_json:
         while True:
             time.sleep(LOOK_EVERY_S)
-            typer.echo(json.dumps(ask("GET", url, api_key)))
+            try:
+                typer.echo(json.dumps(ask("GET", url, api_key)))
+            except ConfigError as error:
+                typer.echo(f"{error}; asking again", err=True)
     from rich.console import Console
     from rich.live import Live
 
@@ -85,7 +90,7 @@ def _row(replica: dict[str, Any]) -> tuple[str, ...]:
         return form.format(replica[name]) if name in replica else _NOTHING
 
     drafted = replica.get("drafted_tokens", 0)
-    state = str(replica.get("stage") or "starting")
+    state = "silent" if _is_silent(replica) else str(replica.get("stage") or "starting")
     return (
         str(replica["replica_id"]),
         f"{state}, {replica['kind']}" if "kind" in replica else state,
@@ -99,10 +104,16 @@ def _row(replica: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _is_silent(replica: dict[str, Any]) -> bool:
+    return bool(replica.get("seen_s_ago", 0.0) > SILENT_AFTER_S)
+
+
 def _total(replicas: list[dict[str, Any]]) -> str:
-    ready = sum(replica.get("stage") == "ready" for replica in replicas)
-    rate = sum(replica.get("tokens_per_s", 0.0) for replica in replicas)
-    queue = sum(replica.get("waiting", 0) for replica in replicas)
+    """What a silent one last told of itself is no longer counted."""
+    heard = [replica for replica in replicas if not _is_silent(replica)]
+    ready = sum(replica.get("stage") == "ready" for replica in heard)
+    rate = sum(replica.get("tokens_per_s", 0.0) for replica in heard)
+    queue = sum(replica.get("waiting", 0) for replica in heard)
     return f"{ready} of {len(replicas)} replicas ready, {rate:.1f} tokens/s, {queue} waiting"
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cluster.metrics.prometheus import CONFIG_FILE, KEY_FILE, RULE_FILE, TARGETS_PATH
+from cluster.metrics.prometheus import CONFIG_FILE, KEY_FILE, RULE_FILE, TARGETS_PATH, command
 from deployments.cli import app
 from engine.errors import ConfigError
 
@@ -110,6 +110,24 @@ def test_prometheus_takes_our_place(
     assert f"--config.file={tmp_path / CONFIG_FILE}" in line
     assert f"--web.listen-address=127.0.0.1:{port}" in line
     assert f"http://127.0.0.1:{port} watches 10.0.0.1:8080" in output
+
+
+def test_another_that_runs_keeps_its_folder(stub: Stub, tmp_path: Path) -> None:
+    observe("--url", stub.url, "--folder", str(tmp_path), "--api-key", "first", "--write-only")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with pytest.raises(ConfigError, match="--port"):
+            observe(
+                *("--url", stub.url, "--folder", str(tmp_path), "--api-key", "second"),
+                *("--port", port, "--prometheus", "/opt/prometheus"),
+            )
+    assert (tmp_path / KEY_FILE).read_text() == "first"
+
+
+def test_an_address_of_version_six_stands_in_brackets() -> None:
+    assert "--web.listen-address=[::1]:9090" in command("prometheus", Path("/x"), "::1", 9090)
 
 
 def test_a_program_that_is_not_there_is_one_line(stub: Stub, tmp_path: Path) -> None:

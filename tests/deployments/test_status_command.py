@@ -21,7 +21,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = json.dumps(self.server.board.describe() | self.server.more).encode()
-        self.send_response(200)
+        self.send_response(503 if self.server.is_gone else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -35,6 +35,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.board = PolicyBoard(parse_choice({"table": {"1": 5, "8": 2}}), 8, lambda: 1e9)
         self.more: dict[str, Any] = {}
+        self.is_gone = False
 
     @property
     def url(self) -> str:
@@ -79,6 +80,24 @@ def test_each_replica_has_a_row(server: Server, monkeypatch: pytest.MonkeyPatch)
     assert "policy table, version 1 (1:5,8:2)" in shown
     assert row_of(shown, "h3k9x2ab")[1:] == ["ready", "20.5", "3", "7", "2", "75%", "25%", "v1"]
     assert "importing torch" in shown
+
+
+def test_a_replica_that_is_silent_is_no_longer_counted(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    report(server.board)
+    (dead, _) = replicas = server.board.describe()["replicas"]
+    assert dead["replica_id"] == "h3k9x2ab"
+    for seen_s_ago, state, total in (
+        (44.0, "ready", "1 of 2 replicas ready, 20.5 tokens/s, 7 waiting"),
+        (46.0, "silent", "0 of 2 replicas ready, 0.0 tokens/s, 0 waiting"),
+    ):
+        dead["seen_s_ago"] = seen_s_ago
+        server.more = {"replicas": replicas}
+        shown = run("--url", server.url)
+        assert total in shown
+        assert row_of(shown, "h3k9x2ab")[1] == state
 
 
 def test_markup_in_what_a_replica_says_is_text(
@@ -126,6 +145,32 @@ def test_watching_looks_again_until_interrupted(
     looks = 0
     shown = CliRunner().invoke(app, ["status", "--url", server.url, "--watch"]).output
     assert "fixed 2" in shown
+
+
+@pytest.mark.parametrize("form", [["--json"], []])
+def test_watching_outlives_a_server_that_is_gone_for_a_while(
+    server: Server, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    looks = 0
+
+    def pause(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        server.is_gone = looks == 1
+        server.board.set_by_hand(parse_choice({"fixed": looks}))
+        if looks == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("deployments.commands.status.time.sleep", pause)
+    monkeypatch.setenv("COLUMNS", "120")
+    result = CliRunner().invoke(app, ["status", "--url", server.url, "--watch", *form])
+    assert looks == 3
+    if form:
+        lines = result.stdout.splitlines()
+        assert [json.loads(line)["table"]["version"] for line in lines] == [1, 3]
+        assert "asking again" in result.stderr
+    else:
+        assert "fixed 2" in result.output
 
 
 def test_nobody_there_is_one_error() -> None:

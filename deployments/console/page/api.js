@@ -2,6 +2,7 @@
 
 const BASE = location.pathname.replace(/\/console\/?$/, "");
 const KEY_NAME = "paceline-key";
+const ANSWER_MS = 10_000; // of a question for numbers; an answer of the model takes what it takes
 
 /** The server refused: 401 or any other status. */
 class Refused extends Error {
@@ -26,8 +27,9 @@ async function request(path, options = {}) {
   return response;
 }
 
+/** Throws a DOMException too: where the server takes the question and doesn't answer in time. */
 async function ask(path) {
-  return (await request(path)).json();
+  return (await request(path, { signal: AbortSignal.timeout(ANSWER_MS) })).json();
 }
 
 async function reasonOf(response) {

@@ -30,9 +30,18 @@ function paceOf(replica) {
   return { with: between("seconds_per_token"), without: between("seconds_per_token_without") };
 }
 
+/** What it last told of itself no longer counts. */
+function isSilent(replica) {
+  return replica.seen_s_ago > SILENT_AFTER_S;
+}
+
+function isReady(replica) {
+  return replica.stage === "ready" && !isSilent(replica);
+}
+
 /** Takes an answer of GET /policy. */
 function takeSample(described, nowS) {
-  const working = described.replicas.filter((replica) => replica.stage === "ready" && "decoding" in replica);
+  const working = described.replicas.filter((replica) => isReady(replica) && "decoding" in replica);
   const paces = working.map(paceOf).filter((pace) => pace !== null);
   samples.push({
     atS: nowS,
@@ -147,9 +156,8 @@ function showAcceptance() {
 function showReplicas({ replicas, table, kinds }) {
   const versions = new Map((kinds ?? []).map((kind) => [kind.kind, kind.table.version]));
   const rows = replicas.map((replica) => {
-    const silent = replica.seen_s_ago > SILENT_AFTER_S;
     const drafted = replica.drafted_tokens, newest = versions.get(replica.kind) ?? table.version;
-    const state = silent ? "silent" : replica.stage || "starting";
+    const state = isSilent(replica) ? "silent" : replica.stage || "starting";
     const inForce = replica.version_in_force === newest ? `v${newest}` : `v${replica.version_in_force} of v${newest}`;
     const number = (text) => el("td", { class: "number" }, text);
     return el("tr", {},

@@ -38,7 +38,7 @@ async function look() {
     historyAtS = nowS;
     showHistory(described, nowUnixS);
   }
-  const ready = described.replicas.filter((replica) => replica.stage === "ready").length;
+  const ready = described.replicas.filter(isReady).length;
   tell(reachable ? "live" : "trouble", reachable ? `live, ${ready} of ${described.replicas.length} replicas ready` : "the policy actor is being restarted; replicas keep their table");
 }
 
@@ -76,7 +76,12 @@ function setUpKey() {
   $("key-cancel").addEventListener("click", () => $("key-dialog").close());
   $("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    key.set($("key").value.trim());
+    const given = $("key").value.trim();
+    if (!/^[\x21-\x7e]*$/.test(given)) {
+      write($("key-reason"), "A key has letters, digits and signs of ASCII alone, and no spaces.");
+      return;
+    }
+    key.set(given);
     wasAskedForKey = false;
     $("key").value = "";
     $("key-dialog").close();

@@ -111,6 +111,14 @@ def test_queries_ask_for_what_is_exported(panel: Panel) -> None:
         assert labels <= set(re.findall(r"by \(([\w, ]+)\)", query.expression.text)), query.legend
 
 
+def test_a_number_is_asked_for_as_it_is_now() -> None:
+    """Of a range the last sample would stay for as long as the range, after all has ended."""
+    numbers = [panel for panel in dashboard()["panels"] if panel["type"] == "stat"]
+    assert numbers
+    for panel in numbers:
+        assert [(t["instant"], t["range"]) for t in panel["targets"]] == [(True, False)]
+
+
 def test_variables_offer_the_labels_of_a_gauge_that_every_replica_has() -> None:
     source, *variables = dashboard()["templating"]["list"]
     assert (source["name"], source["type"], source["query"]) == (

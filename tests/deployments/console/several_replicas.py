@@ -1,5 +1,6 @@
 """What the policy actor says of three replicas of two kinds, one of which failed to start."""
 
+import asyncio
 from typing import Any
 
 from policy.actor import PolicyPublisher
@@ -35,12 +36,20 @@ class SeveralReplicas:
 
     def __init__(self, actor: PolicyPublisher) -> None:
         self.is_reachable = True
+        self.silent: set[str] = set()
+        """Not heard of for a minute."""
+        self.answers = asyncio.Event()
+        self.answers.set()
         self._actor = actor
         self.explain = actor.explain
         self.explain_table = actor.explain_table
 
     async def get(self) -> dict[str, Any]:
+        await self.answers.wait()
         described = await self._actor.describe()
+        for replica in described["replicas"]:
+            if replica["replica_id"] in self.silent:
+                replica["seen_s_ago"] = 60.0
         if not self.is_reachable:
             described = {"table": described["table"], "replicas": [_bare(described["replicas"][0])]}
         actor = {"reachable": self.is_reachable, "heard_s_ago": 0.1}

@@ -307,6 +307,10 @@ async def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, model: 
         await page.keyboard.press("Enter")
         await expect(page.locator("#key-reason")).to_contain_text("The API key is not valid here")
         await expect(page.locator("#key")).to_be_focused()
+        await page.keyboard.insert_text("сезам")  # no header can carry it
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#key-reason")).to_contain_text("signs of ASCII alone")
+        await page.fill("#key", "")
         await page.keyboard.type("sesame")
         await page.keyboard.press("Enter")
         await expect(page.locator("#model")).to_contain_text("tiny")
@@ -386,4 +390,23 @@ async def test_several_replicas_and_the_loss_of_the_policy_actor(browser: Browse
         await expect(page.locator("#connection")).to_contain_text("is being restarted")
         await expect(rows).to_have_count(1)
         policy.is_reachable = True
+        await expect(page.locator("#connection")).to_have_text("live, 2 of 3 replicas ready")
+
+        policy.silent = {"h200-a"}
+        await expect(page.locator("#connection")).to_have_text("live, 1 of 3 replicas ready")
+        await expect(page.locator("#tile-rate")).to_have_text("100")
+        await expect(page.locator("#tile-batch")).to_have_text("2")
+        await expect(rows.nth(1)).to_contain_text("silent")
+
+
+async def test_a_server_that_takes_questions_and_never_answers_is_told_of(browser: Browser) -> None:
+    tokenizer = byte_level_tokenizer()
+    app = App(tokenizer, tokens(tokenizer, "x"))
+    policy = SeveralReplicas(await publisher())
+    asgi = create_api(lambda: app.service, lambda: policy)
+    async with served(asgi) as url, opened(browser, url) as page:
+        await expect(page.locator("#connection")).to_have_text("live, 2 of 3 replicas ready")
+        policy.answers.clear()
+        await expect(page.locator("#connection")).to_contain_text("no answer", timeout=30_000)
+        policy.answers.set()
         await expect(page.locator("#connection")).to_have_text("live, 2 of 3 replicas ready")

@@ -35,6 +35,14 @@ def pools(num_blocks: int, block_size: int, shape: LayerShape) -> list[KVCache]:
     return [first, second]
 
 
+def queries_keys_values(
+    num_tokens: int, heads: tuple[int, int], dims: tuple[int, int]
+) -> list[torch.Tensor]:
+    """As models hand them over: views of [1, N, heads, dim]."""
+    sizes = ((heads[0], dims[0]), (heads[1], dims[0]), (heads[1], dims[1]))
+    return [torch.randn(1, num_tokens, count, dim).transpose(1, 2) for count, dim in sizes]
+
+
 @pytest.mark.usefixtures("operators")
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 300)), min_size=1, max_size=8),
@@ -67,11 +75,7 @@ def test_attention_is_that_of_the_batched_products(
         for (new, old), count in zip(lengths, needed, strict=True)
     ]
     total = sum(new for new, _ in lengths)
-    # As models hand them over: views of [1, N, heads, dim].
-    query, key, value = (
-        torch.randn(1, total, count, dim).transpose(1, 2)
-        for count, dim in ((heads[0], dims[0]), (heads[1], dims[0]), (heads[1], dims[1]))
-    )
+    query, key, value = queries_keys_values(total, heads, dims)
     found = []
     for batch in (NativeBatch.build(ours, spans, CPU), GatheredBatch.build(theirs, spans, CPU)):
         with batch.attending():
@@ -108,10 +112,7 @@ def test_a_token_attends_to_the_same_bits_in_any_chunk_beside_any_other(
     torch.manual_seed(seed)
     total = sum(chunks)
     num_blocks = -(-total // block_size)
-    tokens = [
-        torch.randn(1, total + 1, count, dim).transpose(1, 2)
-        for count, dim in ((heads[0], dims[0]), (heads[1], dims[0]), (heads[1], dims[1]))
-    ]
+    tokens = queries_keys_values(total + 1, heads, dims)
     own, other = (list(range(first, 2 * num_blocks, 2)) for first in (0, 1))
 
     def attended(cache: KVCache, spans: list[Span], new: list[torch.Tensor]) -> torch.Tensor:
