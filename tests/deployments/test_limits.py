@@ -17,22 +17,17 @@ def app() -> App:
 
 async def test_each_limit_is_refused_by_name_and_its_edge_is_taken(app: App) -> None:
     prompt = COMPLETION | {"prompt": [5] * 8, "max_tokens": 4}
+    prompts = prompt | {"prompt": [[5] * 8, [6] * 3]}
     for limits, body, param, code, says in (
-        (Limits(max_prompt_tokens=7), {}, "prompt", "context_length_exceeded", "8 tokens"),
-        (Limits(max_n=2), {"n": 3}, "n", "invalid_value", "at most 2 here, got 3"),
-        (Limits(max_total_tokens=23), {"n": 2}, "max_tokens", "invalid_value", "got 24"),
+        (Limits(max_prompt_tokens=7), prompt, "prompt", "context_length_exceeded", "8 tokens"),
+        (Limits(max_n=2), prompt | {"n": 3}, "n", "invalid_value", "at most 2 here, got 3"),
+        (Limits(max_total_tokens=23), prompt | {"n": 2}, "max_tokens", "invalid_value", "got 24"),
+        (Limits(max_prompt_tokens=7), prompts, "prompt", "context_length_exceeded", "8 tokens"),
+        (Limits(max_n=3), prompts | {"n": 2}, "prompt", "invalid_value", "3 choices here, got 2"),
+        (Limits(max_total_tokens=37), prompts | {"n": 2}, "max_tokens", "invalid_value", "got 38"),
     ):
         app.service.limits = limits
-        response = await app.post("/v1/completions", json=prompt | body)
-        assert_error(response, 400, code, param, says)
-    prompts = COMPLETION | {"prompt": [[5] * 8, [6] * 3], "max_tokens": 4}
-    for limits, body, param, code, says in (
-        (Limits(max_prompt_tokens=7), {}, "prompt", "context_length_exceeded", "8 tokens"),
-        (Limits(max_n=3), {"n": 2}, "prompt", "invalid_value", "3 choices here, got 2 prompts"),
-        (Limits(max_total_tokens=37), {"n": 2}, "max_tokens", "invalid_value", "got 38"),
-    ):
-        app.service.limits = limits
-        response = await app.post("/v1/completions", json=prompts | body)
+        response = await app.post("/v1/completions", json=body)
         assert_error(response, 400, code, param, says)
     assert app.loop.requests == []
     app.service.limits = Limits(max_prompt_tokens=8, max_n=4, max_total_tokens=38)

@@ -361,13 +361,20 @@ async def test_accessibility_rules_hold(
         assert found.violations_count == 0, found.generate_report()
 
 
-async def test_several_replicas_and_the_loss_of_the_policy_actor(browser: Browser) -> None:
+@asynccontextmanager
+async def of_several_replicas(browser: Browser) -> AsyncIterator[tuple[Page, SeveralReplicas]]:
+    """The page, once it has all three of them, of which one has failed."""
     tokenizer = byte_level_tokenizer()
     app = App(tokenizer, tokens(tokenizer, "x"))
     policy = SeveralReplicas(await publisher())
     asgi = create_api(lambda: app.service, lambda: policy)
     async with served(asgi) as url, opened(browser, url) as page:
         await expect(page.locator("#connection")).to_have_text("live, 2 of 3 replicas ready")
+        yield page, policy
+
+
+async def test_several_replicas_and_the_loss_of_the_policy_actor(browser: Browser) -> None:
+    async with of_several_replicas(browser) as (page, policy):
         await expect(page.locator("#tile-rate")).to_have_text("300")
         await expect(page.locator("#tile-batch")).to_have_text("8")
         await expect(page.locator("#tile-length")).to_have_text("3")
@@ -400,12 +407,7 @@ async def test_several_replicas_and_the_loss_of_the_policy_actor(browser: Browse
 
 
 async def test_a_server_that_takes_questions_and_never_answers_is_told_of(browser: Browser) -> None:
-    tokenizer = byte_level_tokenizer()
-    app = App(tokenizer, tokens(tokenizer, "x"))
-    policy = SeveralReplicas(await publisher())
-    asgi = create_api(lambda: app.service, lambda: policy)
-    async with served(asgi) as url, opened(browser, url) as page:
-        await expect(page.locator("#connection")).to_have_text("live, 2 of 3 replicas ready")
+    async with of_several_replicas(browser) as (page, policy):
         policy.answers.clear()
         await expect(page.locator("#connection")).to_contain_text("no answer", timeout=30_000)
         policy.answers.set()
