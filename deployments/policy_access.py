@@ -90,6 +90,7 @@ class PolicyAccess:
                     "replica_id": self._replica_id,
                     "version_in_force": held.table.version,
                     "seen_s_ago": 0.0,
+                    "is_silent": False,
                     "stage": "ready",
                 }
             ],

@@ -32,6 +32,8 @@ PolicySource = Literal["config", "hand", "measured"]
 
 HISTORY_LEN = 64
 FORGET_REPLICA_AFTER_S = 120.0
+SILENT_AFTER_S = 45.0
+"""A replica without work is heard of every half minute."""
 """Several long polls: a replica that is alive has been heard of by then."""
 DECIDE_EVERY_S = 1.0
 """Reports come more often where there are many replicas, and a decision takes its time."""
@@ -355,10 +357,12 @@ class PolicyBoard:
 def _describe_replica(replica_id: str, record: ReplicaRecord, now_unix_s: float) -> dict[str, Any]:
     totals = record.totals
     is_fresh = now_unix_s - record.reported_at_unix_s < STALE_AFTER_S
+    seen_s_ago = max(0.0, now_unix_s - record.seen_at_unix_s)
     return {
         "replica_id": replica_id,
         "version_in_force": record.version_in_force,
-        "seen_s_ago": round(max(0.0, now_unix_s - record.seen_at_unix_s), 3),
+        "seen_s_ago": round(seen_s_ago, 3),
+        "is_silent": seen_s_ago > SILENT_AFTER_S,
         "stage": record.stage,
         **asdict(totals.occupancy),
         "tokens_per_s": round(record.tokens_per_s, 1) if is_fresh else 0.0,

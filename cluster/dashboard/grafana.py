@@ -15,6 +15,7 @@ import requests
 from grafana_api.grafana_api import GrafanaException
 from grafana_api.grafana_face import GrafanaFace
 
+from cluster.urls import host_in_url
 from engine.errors import ConfigError
 from policy.quoting import shown
 
@@ -187,9 +188,8 @@ def parts_of(url: str, option: str) -> tuple[str, str, int | None, str]:
         raise ConfigError(f"{option} must be an address, got {shown(url)}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError(f"{option} must be like http://127.0.0.1:3000, got {shown(url)}")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     path = parts.path.strip("/")
-    return parts.scheme, host, port, f"{path}/" if path else ""
+    return parts.scheme, host_in_url(parts.hostname), port, f"{path}/" if path else ""
 
 
 def _has(value: object, **kinds: type) -> bool:

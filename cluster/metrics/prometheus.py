@@ -9,6 +9,7 @@ from typing import Any, Final
 import yaml
 
 from cluster.metrics.rules import JOB, rule_file
+from cluster.urls import address_in_url
 from engine.files import write_text
 
 SCRAPE_INTERVAL: Final = "5s"
@@ -72,14 +73,9 @@ def command(program: str, folder: Path, host: str, port: int) -> list[str]:
         program,
         f"--config.file={folder / CONFIG_FILE}",
         f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address(host, port)}",
+        f"--web.listen-address={address_in_url(host, port)}",
         "--log.level=warn",
     ]
-
-
-def address(host: str, port: int) -> str:
-    """As in a URL."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _yaml(value: dict[str, Any]) -> str:

@@ -41,23 +41,17 @@ def observe(
     from cluster.metrics.prometheus import (
         CONFIG_FILE,
         Observed,
-        address,
         command,
-        find_program,
         write_folder,
     )
+    from cluster.urls import address_in_url
     from deployments.ports import require_free_for
 
     addresses = _metric_addresses(url, api_key)
     folder = folder.absolute()
-    found = program or find_program("prometheus")
-    if not write_only:
+    found = None if write_only else _program(program)
+    if found:
         # Before anything is written: another Prometheus may run from this folder.
-        if found is None:
-            raise ConfigError(
-                "no Prometheus is installed: `make observe` gets one where Debian's packages are "
-                "to be had; or name the program with --prometheus"
-            )
         require_free_for(host, port)
     try:
         write_folder(folder, Observed(url, api_key))
@@ -65,15 +59,28 @@ def observe(
         told = shown(str(folder), SHOWN_PATH_CHARACTERS)
         raise ConfigError(f"--folder: can't write to {told}: {error.strerror}") from None
     typer.echo(f"Configuration and rules: {folder / CONFIG_FILE}")
-    if write_only or found is None:
+    if found is None:
         return
-    typer.echo(f"Prometheus: http://{address(host, port)} watches {', '.join(addresses)}")
+    typer.echo(f"Prometheus: http://{address_in_url(host, port)} watches {', '.join(addresses)}")
     try:
         # In our place: signals and exit code are its own.
         os.execvp(found, command(found, folder, host, port))
     except OSError as error:
         told = shown(found, SHOWN_PATH_CHARACTERS)
         raise ConfigError(f"--prometheus: can't start {told}: {error.strerror}") from None
+
+
+def _program(named: str | None) -> str:
+    """Raises ConfigError where there is none."""
+    from cluster.metrics.prometheus import find_program
+
+    found = named or find_program("prometheus")
+    if found is None:
+        raise ConfigError(
+            "no Prometheus is installed: `make observe` gets one where Debian's packages are to be "
+            "had; or name the program with --prometheus"
+        )
+    return found
 
 
 def _metric_addresses(url: str, api_key: str | None) -> list[str]:

@@ -161,6 +161,7 @@ def _drain(config: "AppConfig", launcher: "Launcher", signals: "StopSignals") ->
 
 
 def _ready_lines(config: "AppConfig", elapsed_s: float, address: str | None) -> str:
+    from cluster.urls import address_in_url
     from deployments.reach import http_answers
 
     server = config.server
@@ -171,8 +172,7 @@ def _ready_lines(config: "AppConfig", elapsed_s: float, address: str | None) -> 
             f"{ready}: the cluster at {address} {serves}. Its Serve listens where it was told to "
             f"when it was started; that is not {server.host}, port {server.port}."
         )
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    url = f"http://{host}:{server.port}"
+    url = f"http://{address_in_url(server.host, server.port)}"
     body = {"model": config.model_name, "messages": [{"role": "user", "content": "Hello!"}]}
     return (
         f"{ready}: {url} {serves}. Try:\n"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LOOK_EVERY_S = 1.0
-SILENT_AFTER_S = 45.0
 """As on the console: a replica without work is heard of every half minute."""
 _NOTHING = "–"
 
@@ -90,7 +89,7 @@ def _row(replica: dict[str, Any]) -> tuple[str, ...]:
         return form.format(replica[name]) if name in replica else _NOTHING
 
     drafted = replica.get("drafted_tokens", 0)
-    state = "silent" if _is_silent(replica) else str(replica.get("stage") or "starting")
+    state = "silent" if replica.get("is_silent") else str(replica.get("stage") or "starting")
     return (
         str(replica["replica_id"]),
         f"{state}, {replica['kind']}" if "kind" in replica else state,
@@ -104,13 +103,9 @@ def _row(replica: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _is_silent(replica: dict[str, Any]) -> bool:
-    return bool(replica.get("seen_s_ago", 0.0) > SILENT_AFTER_S)
-
-
 def _total(replicas: list[dict[str, Any]]) -> str:
     """What a silent one last told of itself is no longer counted."""
-    heard = [replica for replica in replicas if not _is_silent(replica)]
+    heard = [replica for replica in replicas if not replica.get("is_silent")]
     ready = sum(replica.get("stage") == "ready" for replica in heard)
     rate = sum(replica.get("tokens_per_s", 0.0) for replica in heard)
     queue = sum(replica.get("waiting", 0) for replica in heard)

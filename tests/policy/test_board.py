@@ -3,6 +3,7 @@ import pytest
 from policy.board import (
     FORGET_REPLICA_AFTER_S,
     HISTORY_LEN,
+    SILENT_AFTER_S,
     STALE_AFTER_S,
     PolicyBoard,
     Publication,
@@ -178,6 +179,19 @@ def test_what_a_replica_does_is_what_it_said_last() -> None:
     board.observe("a", StatsWindow(1, Occupancy()))
     (told,) = board.describe()["replicas"]
     assert (told["tokens_per_s"], told["running"], told["emitted_tokens"]) == (0.0, 0, 140)
+
+
+def test_a_replica_without_work_is_silent_once_it_missed_its_half_minute() -> None:
+    clock = Clock()
+    board = a_board(clock=clock)
+    board.note_stage("a", "ready")
+    told = []
+    for silence_s in (0.0, 31.0, SILENT_AFTER_S + 1.0):
+        clock.now_s += silence_s
+        told.append(board.describe()["replicas"][0]["is_silent"])
+        if silence_s < SILENT_AFTER_S:
+            board.note_stage("a", "ready")
+    assert told == [False, False, True]
 
 
 def test_a_replica_that_is_silent_for_long_is_forgotten() -> None:

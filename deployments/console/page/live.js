@@ -1,7 +1,6 @@
 // What GET /policy says of the replicas, once a second: numbers, plots, and the list of replicas.
 
 const SPAN_S = 120;
-const SILENT_AFTER_S = 45; // a replica without work is heard of every half minute
 const POSITIONS_LEAST = 2;
 
 const samples = []; // one for each answer, of the last SPAN_S seconds
@@ -30,13 +29,9 @@ function paceOf(replica) {
   return { with: between("seconds_per_token"), without: between("seconds_per_token_without") };
 }
 
-/** What it last told of itself no longer counts. */
-function isSilent(replica) {
-  return replica.seen_s_ago > SILENT_AFTER_S;
-}
-
+/** What a silent one last told of itself no longer counts. */
 function isReady(replica) {
-  return replica.stage === "ready" && !isSilent(replica);
+  return replica.stage === "ready" && !replica.is_silent;
 }
 
 /** Takes an answer of GET /policy. */
@@ -157,7 +152,7 @@ function showReplicas({ replicas, table, kinds }) {
   const versions = new Map((kinds ?? []).map((kind) => [kind.kind, kind.table.version]));
   const rows = replicas.map((replica) => {
     const drafted = replica.drafted_tokens, newest = versions.get(replica.kind) ?? table.version;
-    const state = isSilent(replica) ? "silent" : replica.stage || "starting";
+    const state = replica.is_silent ? "silent" : replica.stage || "starting";
     const inForce = replica.version_in_force === newest ? `v${newest}` : `v${replica.version_in_force} of v${newest}`;
     const number = (text) => el("td", { class: "number" }, text);
     return el("tr", {},

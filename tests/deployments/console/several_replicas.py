@@ -49,7 +49,7 @@ class SeveralReplicas:
         described = await self._actor.describe()
         for replica in described["replicas"]:
             if replica["replica_id"] in self.silent:
-                replica["seen_s_ago"] = 60.0
+                replica |= {"seen_s_ago": 60.0, "is_silent": True}
         if not self.is_reachable:
             described = {"table": described["table"], "replicas": [_bare(described["replicas"][0])]}
         actor = {"reachable": self.is_reachable, "heard_s_ago": 0.1}
@@ -64,5 +64,5 @@ class SeveralReplicas:
 
 def _bare(replica: dict[str, Any]) -> dict[str, Any]:
     """What a replica tells of itself while there is no actor."""
-    names = ("replica_id", "version_in_force", "seen_s_ago", "stage")
+    names = ("replica_id", "version_in_force", "seen_s_ago", "is_silent", "stage")
     return {name: replica[name] for name in names}
