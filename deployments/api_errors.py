@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -159,6 +160,8 @@ class Guard:
 
         try:
             await self._app(scope, self._limited(scope, receive), watched_send)
+        except ClientDisconnect:  # while it sent its body
+            await Response(status_code=499)(scope, receive, send)
         except Exception as error:
             log_unexpected(error)
             if has_started:

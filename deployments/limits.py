@@ -15,8 +15,9 @@ class Limits:
     max_total_tokens: int | None = None
     """Prompt and new tokens of all choices of all prompts together."""
 
-    def check(self, job: Job, prompt_field: str) -> Job:
-        """The same job. Raises RequestError or PromptTooLong."""
+    def check(self, job: Job, prompt_field: str, length_field: str) -> Job:
+        """The same job; the fields are those that its body has for them. Raises RequestError or
+        PromptTooLong."""
         num_choices, num_prompts = len(job.requests), job.num_prompts
         if self.max_n is not None and num_choices > self.max_n:
             if num_prompts == 1:
@@ -35,8 +36,8 @@ class Limits:
         total = sum(len(r.prompt_token_ids) + r.sampling.max_tokens for r in job.requests)
         if self.max_total_tokens is not None and total > self.max_total_tokens:
             raise RequestError(
-                "max_tokens",
-                f"n x (prompt + max_tokens), over all prompts, must be at most "
+                length_field,
+                f"n x (prompt + {length_field}), over all prompts, must be at most "
                 f"{self.max_total_tokens} tokens here, got {total}",
             )
         return job

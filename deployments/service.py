@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.metrics.definitions import Outcome
 from cluster.metrics.requests import RequestRecord
 from deployments.generation.choice import ChoiceDelta, merged
+from deployments.generation.errors import DeadlinePassed
 from deployments.generation.job import Job
 from deployments.generation.origin import Origin
 from deployments.generation.preparation import JobMaker
@@ -87,8 +88,9 @@ class GenerationService:
 
         Raises RequestError, ModelNotFound or PromptTooLong.
         """
-        preparing = self._jobs.completion(body, origin or Origin.new())
-        return await self._timed(preparing, "prompt", timeout_s)
+        return await self._prepared(
+            self._jobs.completion, body, ("prompt", "max_tokens"), timeout_s, origin
+        )
 
     async def prepare_chat(
         self,
@@ -97,8 +99,9 @@ class GenerationService:
         origin: Origin | None = None,
     ) -> Job:
         """As `prepare_completion`."""
-        preparing = self._jobs.chat(body, origin or Origin.new())
-        return await self._timed(preparing, "messages", timeout_s)
+        new_name = "max_completion_tokens"
+        length = "max_tokens" if body.get(new_name) is None else new_name
+        return await self._prepared(self._jobs.chat, body, ("messages", length), timeout_s, origin)
 
     async def prepare_response(
         self,
@@ -107,8 +110,9 @@ class GenerationService:
         origin: Origin | None = None,
     ) -> Job:
         """As `prepare_completion`, for the Responses API."""
-        preparing = self._jobs.response(body, origin or Origin.new())
-        return await self._timed(preparing, "input", timeout_s)
+        return await self._prepared(
+            self._jobs.response, body, ("input", "max_output_tokens"), timeout_s, origin
+        )
 
     async def tokenize(self, body: Mapping[str, Any]) -> JsonObject:
         """Raises RequestError or ModelNotFound."""
@@ -188,20 +192,39 @@ class GenerationService:
             raise
         self._tell(run.record(None))
 
-    async def _timed(
-        self, preparing: Awaitable[Job], prompt_field: str, timeout_s: float | None
+    async def _prepared(
+        self,
+        prepare: Callable[[Mapping[str, Any], Origin], Awaitable[Job]],
+        body: Mapping[str, Any],
+        fields: tuple[str, str],
+        timeout_s: float | None,
+        origin: Origin | None,
     ) -> Job:
+        """`fields`: what the body calls its prompt, and the length of its answer."""
+        origin = origin or Origin.new()
         now, arrived_s = asyncio.get_running_loop().time(), time.monotonic()
+        limits = [limit for limit in (_timeout_in(body), timeout_s) if limit is not None]
+        limit = min(limits, default=self._request_timeout_s)
+        deadline_s = None if limit is None else now + limit - origin.passed_s
         try:
-            job = self.limits.check(await preparing, prompt_field)
+            async with asyncio.timeout_at(deadline_s):
+                job = self.limits.check(await prepare(body, origin), *fields)
         except RequestError:
             self._tell(RequestRecord(Outcome.INVALID))
             raise
-        job = dataclasses.replace(job, arrived_s=arrived_s)
-        limits = [limit for limit in (job.timeout_s, timeout_s) if limit is not None]
-        limit = min(limits, default=self._request_timeout_s)
-        return job if limit is None else dataclasses.replace(job, deadline_s=now + limit)
+        except TimeoutError:
+            self._tell(RequestRecord(Outcome.DEADLINE))
+            raise DeadlinePassed from None
+        return dataclasses.replace(job, arrived_s=arrived_s, deadline_s=deadline_s)
 
     async def health(self) -> EngineStatus:
         """Raises EngineDead."""
         return await self._loop.health()
+
+
+def _timeout_in(body: Mapping[str, Any]) -> float | None:
+    """What it allows, if that can be told; whatever else is refused when it is read."""
+    limit = body.get("timeout")
+    if not isinstance(limit, int | float) or isinstance(limit, bool):
+        return None
+    return limit if limit > 0 else None

@@ -53,18 +53,26 @@ class Bounds:
                 f"{self.in_flight}",
                 retry_s(),
             )
-        # One that waits alone is always taken: the context limit bounds it.
+        # One that waits alone is always taken: what a request may ask for bounds it.
         if waiting.requests and waiting.tokens + new.tokens > self.waiting.tokens:
             raise EngineFull(
                 f"{waiting.tokens} tokens are waiting already; with {new.tokens} more the limit "
                 f"of {self.waiting.tokens} tokens would be exceeded",
                 retry_s(),
             )
-        if not tenant or not own.requests:
+        # As if its sequences came one by one: those before the last one are waiting already. One
+        # alone is always taken, as above.
+        before = new.requests - 1
+        if not tenant or not own.requests + before:
             return
+        tokens_before = new.tokens * before // new.requests
         for what, asked, free in (
-            ("requests", own.requests + new.requests, self.in_flight - in_flight),
-            ("tokens", own.tokens + new.tokens, self.waiting.tokens - waiting.tokens),
+            ("requests", own.requests + new.requests, self.in_flight - in_flight - before),
+            (
+                "tokens",
+                own.tokens + new.tokens,
+                self.waiting.tokens - waiting.tokens - tokens_before,
+            ),
         ):
             if asked > free:
                 raise OverShare(

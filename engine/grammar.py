@@ -19,6 +19,7 @@ small schemas, none was compiled and then not enforced (xgrammar: 13, and 4 more
 instances); what it can't do it refuses. We close two gaps, see `grammars/json_schema.py`.
 """
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence as ReadOnly
@@ -30,13 +31,16 @@ from typing import Protocol
 import llguidance
 from torch import Tensor
 
-from engine.errors import GrammarError
+from engine.errors import EngineFull, GrammarError
 from engine.grammars.cursor import CompiledGrammar, Cursor, short_reason
 from engine.grammars.source import to_llguidance
 from engine.grammars.vocabulary import load_vocabulary
 from engine.request import GrammarSpec
 
 _KEPT_GRAMMARS = 128
+_MOST_PENDING = 64
+"""Grammars that may wait to be compiled: one after the other, each in a second at most."""
+_RETRY_S = 1
 _STACK_BYTES = 256 * 2**20
 _LIMITS = llguidance.LLParserLimits(
     max_items_in_row=1000,  # an ambiguous grammar takes quadratic time until it gets there
@@ -78,27 +82,53 @@ class GrammarCompiler:
         """Make `cursor(spec)` cheap. Raises GrammarError, saying what is wrong with the spec."""
         self._get(spec)
 
+    async def prepare(self, spec: GrammarSpec) -> None:
+        """As `compile`, with no thread that waits for it. Cancelling leaves the compiling to others
+        who may want it too. Raises GrammarError, and EngineFull where too many are waiting."""
+        compiled = self._started(spec, _MOST_PENDING)
+        try:
+            await asyncio.shield(asyncio.wrap_future(compiled))
+        except GrammarError as error:
+            raise GrammarError(str(error)) from error
+
     def cursor(self, spec: GrammarSpec) -> GrammarCursor:
         """A cursor at the beginning. Raises GrammarError."""
         return Cursor(lambda: self._get(spec), self._vocab_size, self._eos_token_ids)
 
     def _get(self, spec: GrammarSpec) -> CompiledGrammar:
-        """The one that is kept; a new one if there is none, or if its lexer gave up."""
+        try:
+            return self._started(spec).result()
+        except GrammarError as error:
+            # Its own for each caller: raising an exception changes it.
+            raise GrammarError(str(error)) from error
+
+    def _started(
+        self, spec: GrammarSpec, most_pending: int | None = None
+    ) -> Future[CompiledGrammar]:
+        """The one that is kept; a new one if there is none, or if its lexer gave up. Raises
+        EngineFull when a new one would have to wait with more than `most_pending`."""
         with self._lock:
             compiled = self._compiled.get(spec)
-            if compiled is None or _gave_up(compiled):
+            is_new = compiled is None or _gave_up(compiled)
+            if compiled is None or is_new:
+                pending = sum(not one.done() for one in self._compiled.values())
+                if most_pending is not None and pending >= most_pending:
+                    raise EngineFull(
+                        f"{pending} grammars are waiting to be compiled already", _RETRY_S
+                    )
                 compiled = self._compiled[spec] = self._submit(spec)
                 while len(self._compiled) > _KEPT_GRAMMARS:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(spec)
-        try:
-            return compiled.result()
-        except GrammarError as error:
-            with self._lock:
-                if self._compiled.get(spec) is compiled:
-                    del self._compiled[spec]
-            # Its own for each caller: raising an exception changes it.
-            raise GrammarError(str(error)) from error
+        if is_new:
+            # Without the lock: it is called here and now where the grammar is ready already.
+            compiled.add_done_callback(lambda done: self._forget_if_refused(spec, done))
+        return compiled
+
+    def _forget_if_refused(self, spec: GrammarSpec, compiled: Future[CompiledGrammar]) -> None:
+        with self._lock:
+            if compiled.exception() is not None and self._compiled.get(spec) is compiled:
+                del self._compiled[spec]
 
     def _submit(self, spec: GrammarSpec) -> Future[CompiledGrammar]:
         # llguidance recurses along chains of references, and a full stack kills the process.

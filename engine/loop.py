@@ -127,9 +127,10 @@ class EngineLoop:
         when it has ended."""
         self._post(_Abort(request_id, None))
 
-    def compile_grammar(self, spec: GrammarSpec) -> None:
-        """Have a grammar ready for a request to come. May take a while; raises GrammarError."""
-        self._engine.grammars.compile(spec)
+    async def compile_grammar(self, spec: GrammarSpec) -> None:
+        """Have a grammar ready for a request to come. May take a while; raises GrammarError, and
+        EngineFull where too many are waiting."""
+        await self._engine.grammars.prepare(spec)
 
     async def health(self) -> EngineStatus:
         """The status of an engine that works. Raises EngineDead."""

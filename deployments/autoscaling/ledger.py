@@ -1,11 +1,13 @@
 """The work that a replica has and gets: counted where requests enter the engine, and leave it."""
 
 import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from deployments.autoscaling.arrivals import Arrivals
+from deployments.failover.answers import name_of_first_try
 from deployments.generation.run import TokenSource
 from engine.core import EngineStatus
 from engine.request import GrammarSpec, Request, TokenDelta
@@ -13,6 +15,8 @@ from engine.request import GrammarSpec, Request, TokenDelta
 _USUAL_NEW_TOKENS = 128.0
 _NEWEST_SHARE = 0.05
 """Of the mean answer, what the newest one makes out."""
+_REMEMBERED = 10_000
+"""Names of requests, the latest."""
 
 
 @dataclass(slots=True)
@@ -49,18 +53,23 @@ class Ledger:
         self._prompts = Arrivals()
         self._answers = Arrivals()
         self._num_computed = 0
+        self._arrived: OrderedDict[str, None] = OrderedDict()
 
     def enter(self, requests: tuple[Request, ...]) -> None:
-        """Requests that share a prompt, which is computed once. What another replica had generated
-        is computed as a prompt is, and shortens what is to come."""
+        """Those that share a prompt have it computed once. What another replica had generated is
+        computed as a prompt is, and shortens what is to come."""
         now_s = self._unix_s()
-        for index, request in enumerate(requests):
+        prompts: set[tuple[int, ...]] = set()
+        for request in requests:
             num_known = len(request.generated_token_ids)
-            num_prompt = num_known + (0 if index else len(request.prompt_token_ids))
+            is_first = request.prompt_token_ids not in prompts
+            prompts.add(request.prompt_token_ids)
+            num_prompt = num_known + (len(request.prompt_token_ids) if is_first else 0)
             entry = _Entry(num_prompt, request.sampling.max_tokens, num_known)
             self._entries[request.request_id] = entry
-            self._prompts.add(now_s, num_prompt)
-            self._answers.add(now_s, self._still_to_come(entry))
+            if self._is_arrival(request.request_id):
+                self._prompts.add(now_s, num_prompt)
+                self._answers.add(now_s, self._still_to_come(entry))
 
     def note(self, delta: TokenDelta) -> None:
         """Tokens of a request; harmless when it has left."""
@@ -99,6 +108,16 @@ class Ledger:
     def _still_to_come(self, entry: _Entry) -> float:
         return min(entry.max_tokens - entry.new_tokens, self._mean_new_tokens)
 
+    def _is_arrival(self, request_id: str) -> bool:
+        """Not one that comes again, as it does to full replicas each second until one takes it."""
+        name = name_of_first_try(request_id)
+        is_known = name in self._arrived
+        self._arrived[name] = None
+        self._arrived.move_to_end(name)
+        if len(self._arrived) > _REMEMBERED:
+            self._arrived.popitem(last=False)
+        return not is_known
+
     def _leave(self, request_id: str) -> None:
         entry = self._entries.pop(request_id, None)
         if entry is not None and entry.new_tokens:
@@ -126,8 +145,8 @@ class CountedLoop:
     def abort(self, request_id: str) -> None:
         self._loop.abort(request_id)
 
-    def compile_grammar(self, spec: GrammarSpec) -> None:
-        self._loop.compile_grammar(spec)
+    async def compile_grammar(self, spec: GrammarSpec) -> None:
+        await self._loop.compile_grammar(spec)
 
     async def health(self) -> EngineStatus:
         return await self._loop.health()

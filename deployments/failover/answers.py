@@ -51,7 +51,7 @@ class Answers:
             if answer.is_over:
                 continue
             answer.num_retold = 0
-            name = request_id if self._num_tries == 1 else f"{request_id}/{self._num_tries}"
+            name = _name_of_try(request_id, self._num_tries)
             self._names[name] = request_id
             rest = answer.request.continued(tuple(answer.tokens))
             requests.append(dataclasses.replace(rest, request_id=name))
@@ -90,6 +90,15 @@ class Answers:
         if request_id == delta.request_id and prompt_logprobs is delta.prompt_logprobs:
             return delta
         return delta._replace(request_id=request_id, prompt_logprobs=prompt_logprobs)
+
+
+def _name_of_try(request_id: str, number: int) -> str:
+    return request_id if number == 1 else f"{request_id}/{number}"
+
+
+def name_of_first_try(name: str) -> str:
+    """The same for all tries of a request."""
+    return name.partition("/")[0]
 
 
 def _seeded(request: Request) -> Request:

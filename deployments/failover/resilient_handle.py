@@ -10,6 +10,7 @@ or not; with one, it outlives the router.
 """
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -20,7 +21,6 @@ from deployments.failover.replies import Died, Refused
 from deployments.failover.serve_calls import stream
 from deployments.failover.source import reached
 from deployments.failover.tries import Tries, TryFailed
-from deployments.generation.errors import DeadlinePassed
 from deployments.generation.origin import Origin
 from deployments.generation.run import Told
 from deployments.routing.steering import Steering
@@ -64,8 +64,8 @@ class ResilientHandle:
         started_s = self._clock()
         while True:
             try:
-                asked = _in_time(body, self._clock() - started_s)
-                pieces = _pieces(self._ingresses(asked, origin, told, tries.avoided), tries)
+                origin = dataclasses.replace(origin, passed_s=self._clock() - started_s)
+                pieces = _pieces(self._ingresses(body, origin, told, tries.avoided), tries)
                 async with aclosing(pieces):
                     async for piece in pieces:
                         told.append(piece.made_of)
@@ -98,16 +98,6 @@ async def _pieces(
             failed.replica_id = replica_id
             raise
     raise TryFailed("it left the request unfinished", replica_id)
-
-
-def _in_time(body: Mapping[str, Any], passed_s: float) -> Mapping[str, Any]:
-    """The body with what is left of its time. Raises DeadlinePassed."""
-    limit_s = body.get("timeout") if isinstance(body, Mapping) else None
-    if not passed_s or not isinstance(limit_s, int | float) or isinstance(limit_s, bool):
-        return body
-    if limit_s <= passed_s:
-        raise DeadlinePassed("the request's time is up; its work was given up")
-    return {**body, "timeout": limit_s - passed_s}
 
 
 def _calling(handle: Any) -> Ingresses:

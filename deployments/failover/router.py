@@ -75,7 +75,7 @@ def _build(
 
     folder = Path(config.with_models_found().model)
     grammars = GrammarCompiler(folder, facts.vocab_size, facts.eos_token_ids)
-    source = FailoverSource(replicas, grammars.compile, max_wait_s=config.router.max_wait_s)
+    source = FailoverSource(replicas, grammars.prepare, max_wait_s=config.router.max_wait_s)
     service = build_service(config, load_tokenizer(folder), source, facts, tell)
     garbage.settle()
     return service

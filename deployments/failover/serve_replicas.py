@@ -14,6 +14,10 @@ from engine.request import Request
 
 ANSWER_S: Final = 15.0
 """For what a replica knows at once, or asks the policy actor, whom it gives 10 seconds."""
+HEALTH_S: Final = 5.0
+MOST_SILENT: Final = 3
+"""Replicas that may fail to say whether they are well before none is: one that hangs, or dies at
+this moment, says nothing of the others."""
 
 
 class ServeReplicas:
@@ -52,8 +56,17 @@ class ServeReplicas:
     async def health(self) -> EngineStatus:
         """Of the first replica that is well, or that there is none."""
         avoided: frozenset[str] = frozenset()
+        num_silent = 0
         while True:
-            health: Health = await self._ask("health", Steering(avoided=avoided))
+            try:
+                health: Health = await self._ask(
+                    "health", Steering(avoided=avoided), limit_s=HEALTH_S
+                )
+            except EngineDead:
+                num_silent += 1
+                if num_silent == MOST_SILENT:
+                    raise
+                continue
             if health.status is not None:
                 self._heard_s_ago = health.heard_s_ago
                 return health.status
@@ -81,13 +94,13 @@ class ServeReplicas:
         """As the replica said that was asked last whether it is well."""
         return self._heard_s_ago
 
-    async def _ask(self, method: str, *arguments: object) -> Any:
+    async def _ask(self, method: str, *arguments: object, limit_s: float = ANSWER_S) -> Any:
         """Raises what the replica raises on purpose, and EngineDead for whatever else."""
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(limit_s):
                 return await getattr(self._handle, method).remote(*arguments)
         except TimeoutError:
-            raise EngineDead(f"no replica answers within {ANSWER_S:g} s") from None
+            raise EngineDead(f"no replica answers within {limit_s:g} s") from None
         except asyncio.CancelledError:
             if is_cancelled():
                 raise

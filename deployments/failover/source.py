@@ -49,7 +49,7 @@ class FailoverSource:
     def __init__(
         self,
         replicas: Replicas,
-        compile_grammar: Callable[[GrammarSpec], None],
+        compile_grammar: Callable[[GrammarSpec], Awaitable[None]],
         *,
         max_wait_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -90,8 +90,8 @@ class FailoverSource:
         if name is not None and call.replica_id is not None:
             self._replicas.abort(name, call.replica_id)
 
-    def compile_grammar(self, spec: GrammarSpec) -> None:
-        self._compile_grammar(spec)
+    async def compile_grammar(self, spec: GrammarSpec) -> None:
+        await self._compile_grammar(spec)
 
     async def health(self) -> EngineStatus:
         return await self._replicas.health()

@@ -53,8 +53,6 @@ class Job:
     stream: bool
     include_usage: bool
     include_speculation_metrics: bool = False
-    timeout_s: float | None = None
-    """What the request itself allows."""
     deadline_s: float | None = None
     """On the event loop's clock: when the answer must be complete; None: whenever."""
     arrived_s: float = 0.0

@@ -12,6 +12,8 @@ class Origin:
     created_unix_s: int
     seed: int | None = None
     """For a request that has none; None: the engine draws one."""
+    passed_s: float = 0.0
+    """Of its time, where others had it before."""
 
     @classmethod
     def new(cls) -> "Origin":

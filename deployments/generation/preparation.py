@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ class JobMaker:
         *,
         max_model_len: int,
         vocab_size: int,
-        compile_grammar: Callable[[GrammarSpec], None],
+        compile_grammar: Callable[[GrammarSpec], Awaitable[None]],
     ) -> None:
         self._prompts = PromptTokenizer(tokenizer, vocab_size)
         self._detokenizer = Detokenizer(tokenizer)
@@ -204,7 +204,7 @@ class JobMaker:
 
     async def _compile(self, asked: AskedGrammar) -> None:
         try:
-            await asyncio.to_thread(self._compile_grammar, asked.spec)
+            await self._compile_grammar(asked.spec)
         except GrammarError as error:
             raise RequestError(asked.field, f"{asked.field} can't be enforced: {error}") from None
 
@@ -282,7 +282,6 @@ def _job(
         bool(parsed.stream),
         parsed.include_usage,
         bool(parsed.include_speculation_metrics),
-        parsed.timeout,
     )
 
 

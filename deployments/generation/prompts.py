@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SHORT_TEXT_CHARACTERS = 1000
 """Tokenised where it is, in well under a millisecond; longer texts go to a thread."""
+MESSAGE_CHARACTERS = 30
+"""That a template writes around one, about."""
 Result = TypeVar("Result")
 
 
@@ -52,9 +54,10 @@ class PromptTokenizer:
             text = render_chat(self._tokenizer, messages, tools, add_generation_prompt=is_answered)
             return Prompt(self._encode(text, special=False))
 
-        num_characters = sum(len(message["content"]) for message in messages)
-        # Tools are often longer than what is said about them.
-        return await _done(num_characters if tools is None else None, work)
+        # Tools are often longer than what is said about them, and so are calls of them.
+        has_tools = tools is not None or any("tool_calls" in message for message in messages)
+        size = sum(len(message["content"]) + MESSAGE_CHARACTERS for message in messages)
+        return await _done(None if has_tools else size, work)
 
     async def plain(
         self, prompt: str | tuple[int, ...], *, special: bool = True, field: str = "prompt"

@@ -36,7 +36,7 @@ class TokenSource(Protocol):
 
     def generate(self, *requests: Request) -> AsyncGenerator[TokenDelta, None]: ...
     def abort(self, request_id: str) -> None: ...
-    def compile_grammar(self, spec: GrammarSpec) -> None: ...
+    async def compile_grammar(self, spec: GrammarSpec) -> None: ...
     async def health(self) -> EngineStatus: ...
 
 
@@ -185,7 +185,7 @@ class Run:
             async with asyncio.timeout_at(self._job.deadline_s):
                 await self._read()
         except TimeoutError:
-            raise DeadlinePassed("the request's time is up; its work was given up") from None
+            raise DeadlinePassed from None
 
     async def _read(self) -> None:
         """Read deltas as soon as they come, so that a stop string ends its choice at once."""

@@ -20,6 +20,8 @@ BLOCK_CHARS = 256
 _MOST_BLOCKS = 64
 """16,384 characters: what two requests share beyond that changes no choice."""
 _NO_LENGTH = 0
+_LIMIT_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""Of a chat, of either kind, and of a response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,11 @@ def see(args: Sequence[Any], session_id: str) -> SeenRequest:
 
 
 def _see_body(body: Mapping[str, Any]) -> SeenRequest:
-    texts = list(_texts(body.get("messages", body.get("prompt"))))
+    asked_in = [body.get(name) for name in ("instructions", "messages", "input", "prompt")]
+    texts = list(_texts([asked for asked in asked_in if asked is not None]))
     num_chars = sum(map(len, texts))
-    asked = body.get("max_completion_tokens", body.get("max_tokens"))
+    limits = (body.get(name) for name in _LIMIT_FIELDS)
+    asked = next((limit for limit in limits if limit is not None), None)
     is_number = isinstance(asked, int) and not isinstance(asked, bool) and asked > 0
     text = "".join(texts)[: BLOCK_CHARS * _MOST_BLOCKS]
     digests: list[bytes] = []

@@ -35,6 +35,9 @@ class FakeLoop:
         self.requests: list[Request] = []
         self.compiled: list[GrammarSpec] = []
         self.refuses_grammars: PacelineError | None = None
+        self.holds_grammars = asyncio.Event()
+        """Until it is set."""
+        self.holds_grammars.set()
         self.aborted: list[str] = []
         self.num_open = 0
         self.closed = asyncio.Event()
@@ -93,8 +96,9 @@ class FakeLoop:
     def abort(self, request_id: str) -> None:
         self.aborted.append(request_id)
 
-    def compile_grammar(self, spec: GrammarSpec) -> None:
+    async def compile_grammar(self, spec: GrammarSpec) -> None:
         self.compiled.append(spec)
+        await self.holds_grammars.wait()
         if self.refuses_grammars is not None:
             raise self.refuses_grammars
 

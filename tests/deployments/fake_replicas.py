@@ -8,7 +8,7 @@ from deployments.failover.replies import Died, Reached, Refused, Reply
 from deployments.failover.tries import TryFailed
 from engine.core import EngineStatus
 from engine.errors import PacelineError
-from engine.request import FinishReason, Request, TokenDelta
+from engine.request import FinishReason, GrammarSpec, Request, TokenDelta
 from tests.deployments.fake_loop import STATUS, logprobs_of
 
 FIRST_TOKEN = 67
@@ -132,3 +132,7 @@ class FakeReplicas:
 
     async def health(self) -> EngineStatus:
         return STATUS
+
+
+async def no_grammar(_spec: GrammarSpec) -> None:
+    """Where nothing is compiled."""

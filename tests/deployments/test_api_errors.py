@@ -1,11 +1,12 @@
 """What a client is told when something is wrong: a status, and one shape of body."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import openai
 import pytest
+from starlette.types import Message
 from transformers import PreTrainedTokenizerFast
 
 from engine.errors import EngineDead, EngineFull, GrammarError, RequestError
@@ -64,6 +65,25 @@ async def test_bad_requests(
     response = await app.post("/v1/completions", content=body)
     assert_error(response, 400, code, param, says)
     assert app.loop.requests == []
+
+
+async def test_a_client_that_leaves_while_it_sends_is_no_error(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun: Message = {"type": "http.request", "body": b"{", "more_body": True}
+    messages: Iterator[Message] = iter([begun, {"type": "http.disconnect"}])
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    await app.asgi({**scope, "query_string": b"", "http_version": "1.1"}, receive, send)
+    assert sent[0]["status"] == 499
+    assert not caplog.records
 
 
 async def test_any_content_type_will_do(app: App) -> None:

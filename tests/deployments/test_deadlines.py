@@ -115,6 +115,14 @@ async def test_the_configured_time_is_for_requests_that_say_nothing(
     assert "choices" in await answering
 
 
+async def test_its_time_goes_on_while_it_is_prepared(tokenizer: PreTrainedTokenizerFast) -> None:
+    app = App(tokenizer, tokens(tokenizer, "a"))
+    app.loop.holds_grammars = asyncio.Event()
+    body = COMPLETION | {"structured_outputs": {"regex": "a"}, "timeout": SHORT_S}
+    assert_error(await app.post("/v1/completions", json=body), 408, "timeout", None, "time is up")
+    assert app.loop.requests == []
+
+
 async def test_an_answer_in_time_is_an_answer(tokenizer: PreTrainedTokenizerFast) -> None:
     app = App(tokenizer, tokens(tokenizer, "abc"))
     answer = await app.completion(timeout=LONG_S)

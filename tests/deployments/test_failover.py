@@ -21,7 +21,7 @@ from engine.errors import (
     RequestError,
 )
 from engine.request import FinishReason, Request, SamplingParams, TokenDelta
-from tests.deployments.fake_replicas import FIRST_TOKEN, FakeReplica, FakeReplicas
+from tests.deployments.fake_replicas import FIRST_TOKEN, FakeReplica, FakeReplicas, no_grammar
 from tests.tiny_tokenizer import byte_level_tokenizer
 
 MAX_WAIT_S = 20.0
@@ -42,7 +42,7 @@ class Setup:
         self.pauses: list[float] = []
         self.source = FailoverSource(
             self.replicas,
-            lambda spec: None,
+            no_grammar,
             max_wait_s=MAX_WAIT_S,
             clock=lambda: self.now_s,
             sleep=self.sleep,
@@ -181,7 +181,7 @@ async def test_a_replica_that_comes_back_in_time_goes_on() -> None:
 
 async def test_whoever_cannot_be_reached_is_not_waited_for_for_ever() -> None:
     replicas = FakeReplicas(FakeReplica("a", is_unreachable=True))
-    source = FailoverSource(replicas, lambda spec: None, max_wait_s=0.01)
+    source = FailoverSource(replicas, no_grammar, max_wait_s=0.01)
     with pytest.raises(EngineDead, match="no replica"):
         _ = [delta async for delta in source.generate(request())]
     assert replicas.num_open == 0
@@ -306,7 +306,7 @@ async def test_a_deadline_ends_a_call_that_waits_for_a_replica() -> None:
     replicas = FakeReplicas(FakeReplica("a", dies_after=4, death=None), FakeReplica("b"))
     replicas.replicas[1].is_unreachable = True
     setup = Setup()
-    setup.source = FailoverSource(replicas, lambda spec: None, max_wait_s=MAX_WAIT_S)
+    setup.source = FailoverSource(replicas, no_grammar, max_wait_s=MAX_WAIT_S)
     with pytest.raises(DeadlinePassed):
         await text_of(setup, timeout=0.05)
     assert replicas.num_open == 0

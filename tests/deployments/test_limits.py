@@ -34,6 +34,14 @@ async def test_each_limit_is_refused_by_name_and_its_edge_is_taken(app: App) -> 
     assert (await app.post("/v1/completions", json=prompts | {"n": 2})).status_code == 200
     app.service.limits = Limits(max_prompt_tokens=8, max_n=2, max_total_tokens=24)
     assert (await app.post("/v1/completions", json=prompt | {"n": 2})).status_code == 200
+    app.service.limits = Limits(max_total_tokens=10)
+    for path, more, param in (
+        ("chat/completions", CHAT | {"max_tokens": 9}, "max_tokens"),
+        ("chat/completions", CHAT | {"max_completion_tokens": 9}, "max_completion_tokens"),
+        ("responses", {"model": "tiny", "input": "a", "max_output_tokens": 9}, "max_output_tokens"),
+    ):
+        response = await app.post(f"/v1/{path}", json=more)
+        assert_error(response, 400, "invalid_value", param, f"n x (prompt + {param})")
     app.service.limits = Limits(max_prompt_tokens=1)
     response = await app.post("/v1/chat/completions", json=CHAT)
     assert_error(response, 400, "context_length_exceeded", "messages", "the limit here is 1")

@@ -16,7 +16,7 @@ from deployments.generation.origin import Origin
 from deployments.generation.run import Told
 from deployments.service import GenerationService, Piece
 from engine.errors import EngineDead, RequestError
-from tests.deployments.fake_replicas import FakeReplica, FakeReplicas
+from tests.deployments.fake_replicas import FakeReplica, FakeReplicas, no_grammar
 from tests.tiny_tokenizer import byte_level_tokenizer
 
 TEXT = "abcdefghijklmnopqrst"
@@ -40,11 +40,18 @@ BODIES: dict[str, dict[str, Any]] = {
 class Ingresses:
     """Each over an engine of its own; the first ones die after so many pieces."""
 
-    def __init__(self, *deaths: int | None, death: Exception | None = None) -> None:
+    def __init__(
+        self,
+        *deaths: int | None,
+        death: Exception | None = None,
+        request_timeout_s: float | None = None,
+    ) -> None:
         self.deaths = list(deaths)
         self.death = death
         """None: the stream ends as if all were told."""
+        self.request_timeout_s = request_timeout_s
         self.bodies: list[Mapping[str, Any]] = []
+        self.origins: list[Origin] = []
         self.replicas: list[FakeReplicas] = []
 
     async def __call__(
@@ -52,9 +59,10 @@ class Ingresses:
     ) -> AsyncGenerator[PieceReply, None]:
         number = len(self.bodies)
         self.bodies.append(body)
+        self.origins.append(origin)
         self.replicas.append(FakeReplicas(FakeReplica("engine")))
         dies_after = self.deaths[number] if number < len(self.deaths) else None
-        service = _service(self.replicas[-1])
+        service = _service(self.replicas[-1], self.request_timeout_s)
         num_pieces = 0
         async with aclosing(
             piece_replies(service, str(number), body, origin, list(told))
@@ -68,10 +76,17 @@ class Ingresses:
                 yield reply
 
 
-def _service(replicas: FakeReplicas) -> GenerationService:
+def _service(replicas: FakeReplicas, request_timeout_s: float | None) -> GenerationService:
     tokenizer = byte_level_tokenizer()
-    source = FailoverSource(replicas, lambda spec: None, max_wait_s=1.0)
-    return GenerationService(source, tokenizer, "tiny", max_model_len=64, vocab_size=len(tokenizer))
+    source = FailoverSource(replicas, no_grammar, max_wait_s=1.0)
+    return GenerationService(
+        source,
+        tokenizer,
+        "tiny",
+        max_model_len=64,
+        vocab_size=len(tokenizer),
+        request_timeout_s=request_timeout_s,
+    )
 
 
 class Time:
@@ -177,8 +192,16 @@ async def test_its_time_goes_on_over_all_tries() -> None:
         await anext(stream)
         time.now_s = 2.0
         await anext(stream)
-        assert [body["timeout"] for body in ingresses.bodies] == [5, 3]
+        assert [origin.passed_s for origin in ingresses.origins] == [0, 2]
+
+
+@pytest.mark.parametrize("asked", [{"timeout": 5}, {}])
+async def test_who_goes_on_after_its_time_gives_it_up(asked: dict[str, Any]) -> None:
+    time = Time()
+    ingresses = Ingresses(1, request_timeout_s=5.0, death=TryFailed("the actor died"))
+    stream = handle_over(ingresses, time).generate({**COMPLETION, **asked})
+    async with aclosing(stream):
+        await anext(stream)
         time.now_s = 6.0
         with pytest.raises(DeadlinePassed):
-            async for _ in stream:
-                pass
+            await anext(stream)

@@ -46,6 +46,20 @@ def test_a_tenant_may_have_as_much_waiting_as_is_left() -> None:
     check(Load(1, 10), Load(10, 60), tenant="")
 
 
+def test_many_choices_at_once_get_no_more_than_one_by_one() -> None:
+    nothing = Load(0, 0)
+    check(Load(6, 60), nothing, tenant="ann")
+    with pytest.raises(OverShare, match="7 requests of this API key"):
+        check(Load(7, 70), nothing, tenant="ann")
+    with pytest.raises(OverShare, match="4 requests of this API key"):
+        check(Load(4, 40), Load(6, 60), own=nothing, tenant="bob")
+    check(Load(3, 30), Load(6, 60), own=nothing, tenant="bob")
+    with pytest.raises(OverShare, match="840 tokens"):
+        check(Load(4, 840), nothing, tenant="ann")
+    check(Load(1, 5000), nothing, tenant="ann")
+    check(Load(12, 5000), nothing, tenant="")
+
+
 def test_the_wait_is_what_is_outstanding_at_the_present_speed() -> None:
     throughput = Throughput()
     assert throughput.retry_s(10**9) == 1

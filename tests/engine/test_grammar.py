@@ -1,5 +1,6 @@
 """Grammars: whatever is drawn under a mask conforms, and no question changes another's answer."""
 
+import asyncio
 import json
 import random
 import re
@@ -20,8 +21,9 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 import engine.grammar
-from engine.errors import GrammarError
+from engine.errors import EngineFull, GrammarError
 from engine.grammar import GrammarCompiler, GrammarCursor
+from engine.grammars.cursor import CompiledGrammar
 from engine.grammars.source import to_llguidance
 from engine.request import GrammarSpec
 from tests.tiny_tokenizer import byte_fallback_tokenizer, byte_level_tokenizer, metaspace_tokenizer
@@ -476,6 +478,42 @@ def test_a_grammar_that_no_token_can_write_is_refused(byte_level: Model) -> None
     compiler = byte_level.compiler(frozenset(byte_level.encode("x")))
     with pytest.raises(GrammarError, match="no token"):
         compiler.compile(GrammarSpec("regex", "x"))
+
+
+async def test_preparing_waits_beside_the_event_loop_and_is_bounded(
+    byte_level: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = byte_level.compiler()
+    gate = threading.Event()
+    compiled: list[str] = []
+
+    def slow(spec: GrammarSpec) -> CompiledGrammar:
+        assert gate.wait(60)
+        compiled.append(spec.source)
+        return compile_now(spec)
+
+    compile_now = compiler._compile
+    monkeypatch.setattr(compiler, "_compile", slow)
+    monkeypatch.setattr(engine.grammar, "_MOST_PENDING", 3)
+    waiting = [
+        asyncio.create_task(compiler.prepare(GrammarSpec("regex", source))) for source in "abcc"
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(EngineFull, match="3 grammars are waiting"):
+        await compiler.prepare(GrammarSpec("regex", "d"))
+    waiting[2].cancel()
+    gate.set()
+    await asyncio.gather(waiting[0], waiting[1], waiting[3])
+    assert waiting[2].cancelled()
+    assert compiled == ["a", "b", "c"], "each once, and the one that was given up by one of two too"
+    await compiler.prepare(GrammarSpec("regex", "d"))
+
+
+async def test_preparing_tells_what_is_wrong_every_time(byte_level: Model) -> None:
+    compiler = byte_level.compiler()
+    for _ in range(2):
+        with pytest.raises(GrammarError, match="regex"):
+            await compiler.prepare(GrammarSpec("regex", "("))
 
 
 def test_a_tokenizer_that_hides_its_bytes_is_refused(tmp_path: Path) -> None:

@@ -44,6 +44,27 @@ def test_choices_of_one_prompt_count_it_once() -> None:
     assert ledger.work().prompt_tokens == 10
 
 
+def test_of_several_prompts_each_is_counted_once() -> None:
+    ledger = Ledger(lambda: 0.0)
+    ledger.enter((request("a", 10), request("b", 10), request("c", 30), request("d", 30)))
+    assert ledger.work().prompt_tokens == 40
+
+
+def test_a_request_that_comes_again_is_no_further_arrival() -> None:
+    now_s = 0.0
+    ledger = Ledger(lambda: now_s)
+    for second in range(120):
+        now_s = float(second)
+        again = request("a" if second == 0 else f"a/{second + 1}", 1200, max_tokens=6)
+        ledger.enter((again,))
+        if second < 119:
+            ledger.leave((again,))
+    work = ledger.work()
+    assert work.prompt_tokens == 1200, "it is there"
+    assert work.recent_prompt_tokens_per_s == 0
+    assert work.prompt_tokens_per_s < 30
+
+
 def test_arrivals_are_counted_by_the_second() -> None:
     now_s = 0.0
     ledger = Ledger(lambda: now_s)

@@ -1,15 +1,20 @@
 """From a body to requests: words to tokens, what the model lacks, and how the answer is read."""
 
+import json
+import threading
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from deployments.generation import prompts
 from deployments.generation.job import Job
 from deployments.generation.preparation import derived_seed
 from deployments.service import GenerationService
+from deployments.text.chat_template import render_chat
 from engine.errors import RequestError
 from tests.deployments.fake_loop import FakeLoop
+from tests.deployments.tools import templates
 from tests.tiny_tokenizer import byte_fallback_tokenizer, byte_level_tokenizer
 
 
@@ -97,3 +102,45 @@ def test_seeds_of_choices_differ_everywhere_and_never_change() -> None:
     seeds = {derived_seed(seed, index) for seed in range(-8, 8) for index in range(1, 128)}
     assert len(seeds) == 16 * 127
     assert derived_seed(5, 1) == -7718033652045977177
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": ""}] * 200,
+        [
+            {"role": "user", "content": "a"},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [
+                    {
+                        "id": "call",
+                        "type": "function",
+                        "function": {"name": "f", "arguments": json.dumps({"a": "b" * 4000})},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "call", "content": "c"},
+        ],
+    ],
+    ids=["many empty messages", "long calls"],
+)
+async def test_a_long_chat_of_short_texts_is_read_in_a_thread(
+    messages: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def render(*arguments: Any, **named: Any) -> str:
+        threads.append(threading.current_thread())
+        return render_chat(*arguments, **named)
+
+    monkeypatch.setattr(prompts, "render_chat", render)
+    tokenizer = byte_level_tokenizer()
+    tokenizer.chat_template = templates.HERMES
+    service = GenerationService(
+        FakeLoop([]), tokenizer, "tiny", max_model_len=100_000, vocab_size=len(tokenizer)
+    )
+    await service.prepare_chat({"model": "tiny", "messages": messages})
+    await service.prepare_chat({"model": "tiny", "messages": messages[:1]})
+    assert [thread is threading.current_thread() for thread in threads] == [False, True]

@@ -1,7 +1,6 @@
 """Grammars over the API: compiled before the request is added, refused by field."""
 
 import json
-import threading
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 from engine.errors import GrammarError
 from engine.request import FinishReason, GrammarSpec, TokenDelta
 from tests.deployments.api_app import CHAT, COMPLETION, App, assert_error, tokens
-from tests.deployments.fake_loop import FakeLoop
 
 SCHEMA: dict[str, Any] = {"schema": {}}
 
@@ -74,18 +72,3 @@ async def test_a_bad_grammar_is_refused_by_its_field(
     response = await app.post(path, json=body | fields)
     assert_error(response, 400, "invalid_value", param, f"{param} can't be enforced: regex: uncl")
     assert app.loop.requests == []
-
-
-async def test_compiling_leaves_the_event_loop_free(
-    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[threading.Thread] = []
-
-    def compile_grammar(_spec: GrammarSpec) -> None:
-        threads.append(threading.current_thread())
-
-    monkeypatch.setattr(FakeLoop, "compile_grammar", staticmethod(compile_grammar))
-    app = App(tokenizer, tokens(tokenizer, "a"))
-    await app.completion(structured_outputs={"regex": "a"})
-    assert len(threads) == 1
-    assert threads[0] is not threading.current_thread()

@@ -37,6 +37,15 @@ def test_a_body_is_seen_whole() -> None:
     assert (seen.prompt_tokens, len(seen.digests), seen.max_tokens) == (len(text) // 4, 3, 7)
 
 
+def test_a_response_is_seen_whole() -> None:
+    text = "x" * 3 * BLOCK_CHARS
+    body = {"instructions": "y" * BLOCK_CHARS, "input": text, "max_output_tokens": 7}
+    seen = see([body], "")
+    assert (seen.prompt_tokens, len(seen.digests), seen.max_tokens) == (BLOCK_CHARS, 4, 7)
+    items = [{"role": "user", "content": [{"type": "input_text", "text": text}]}]
+    assert see([{"input": items}], "").prompt_tokens >= len(text) // 4
+
+
 def test_turns_of_a_chat_share_their_beginning() -> None:
     first = [{"role": "system", "content": "s" * BLOCK_CHARS}, {"role": "user", "content": "one"}]
     parts = [{"type": "text", "text": "two" * BLOCK_CHARS}]
