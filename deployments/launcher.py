@@ -48,9 +48,11 @@ _ENVIRONMENT: Final = {
 }
 _SPIN_COUNT: Final = "GOMP_SPINCOUNT"
 _WAIT_POLICY: Final = "OMP_WAIT_POLICY"
-_SHORT_SPIN: Final = "1000"
+_SHORT_SPIN: Final = "30000"
 """OpenMP's threads spin while they wait for each other, by default longer than a time slice: when
-any other process needs one of the cores, most of a step goes by with waiting."""
+any other process needs one of the cores, most of a step goes by with waiting. A few tenths of a
+millisecond are still more than lies between two of the hundreds of waits in a step: asleep, a
+thread would be woken too late each time."""
 
 
 class StartFailed(ConfigError):
@@ -67,8 +69,10 @@ def set_environment(environment: MutableMapping[str, str]) -> None:
     """What Ray and the replicas that it starts are to inherit, where the user set nothing."""
     for name, value in _ENVIRONMENT.items():
         environment.setdefault(name, value)
-    if _WAIT_POLICY not in environment:
-        environment.setdefault(_SPIN_COUNT, _SHORT_SPIN)
+    if not {_WAIT_POLICY, _SPIN_COUNT} & environment.keys():
+        environment[_SPIN_COUNT] = _SHORT_SPIN
+        # With more threads than cores they would all but not spin at all otherwise.
+        environment[_WAIT_POLICY] = "ACTIVE"
 
 
 class Launcher:

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -29,6 +30,7 @@ from deployments.request_recorder import RequestRecorder
 from deployments.routing.books import OUTSTANDING, PROMPT_SHARE
 from deployments.routing.steering import Steering
 from engine.errors import EngineDead, in_one_line
+from engine.passing_thread import in_passing_thread
 from policy.board import Introduction, initial_publication
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class EngineReplica:
             # In a thread: Serve's own calls on this event loop go on being answered.
             may_calibrate = _asking(asyncio.get_running_loop(), self._replica_id)
             loop, tokenizer, knowledge, self._load_report = await asyncio.to_thread(
-                _load, config, report, may_calibrate
+                in_passing_thread, partial(_load, config, report, may_calibrate)
             )
             self._engine_loop = loop
             self._source = self._load_report.counted(loop)

@@ -14,6 +14,7 @@ from deployments.config import AppConfig
 from engine.build import build_engine
 from engine.loop import EngineLoop
 from engine.model import load_tokenizer
+from engine.passing_thread import in_passing_thread
 from engine.request import Request, SamplingParams
 from policy.table import SpeculationTable
 
@@ -53,7 +54,8 @@ class EngineAlone:
 def engine_alone(config: AppConfig, rungs: list[tuple[int, int]]) -> Iterator[EngineAlone]:
     """Built from an application's configuration, with that table in force throughout."""
     engine_config = config.engine_config()
-    engine = build_engine(engine_config, SpeculationTable(0, tuple(rungs)))
+    table = SpeculationTable(0, tuple(rungs))
+    engine = in_passing_thread(lambda: build_engine(engine_config, table))
     settle()
     garbage.settle()
     loop = EngineLoop(engine)

@@ -65,19 +65,20 @@ def test_a_host_that_is_no_name_is_one_line(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("users", "spin_count"),
+    ("users", "spin_count", "wait_policy"),
     [
-        ({}, "1000"),
-        ({"GOMP_SPINCOUNT": "7"}, "7"),
-        ({"OMP_WAIT_POLICY": "active"}, None),
+        ({}, "30000", "ACTIVE"),
+        ({"GOMP_SPINCOUNT": "7"}, "7", None),
+        ({"OMP_WAIT_POLICY": "passive"}, None, "passive"),
     ],
 )
 def test_the_environment_of_replicas_is_the_users_first(
-    users: dict[str, str], spin_count: str | None
+    users: dict[str, str], spin_count: str | None, wait_policy: str | None
 ) -> None:
     environment = dict(users)
     set_environment(environment)
     assert environment.get("GOMP_SPINCOUNT") == spin_count
+    assert environment.get("OMP_WAIT_POLICY") == wait_policy
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
     assert environment.items() >= users.items()
 
