@@ -29,10 +29,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any], *, across_machi
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"a file lacks what `paceline bench` writes: {error!r}") from None
     heads = [_commit(document) for document in (before, after)]
-    parts = [f"B (commit {heads[1]}) over A (commit {heads[0]}).", *told]
-    if not (before["is_complete"] and after["is_complete"]):
-        parts.append("One of them was stopped before its end; what both measured is compared.")
-    return "\n\n".join(parts)
+    return "\n\n".join([f"B (commit {heads[1]}) over A (commit {heads[0]}).", *told])
 
 
 def _require_alike(
@@ -42,6 +39,12 @@ def _require_alike(
         missing = {"benchmark", "plan", "environment", "is_complete"} - document.keys()
         if missing:
             raise ConfigError(f"{name} holds no results of `paceline bench`: no {min(missing)}")
+        if not document["is_complete"]:
+            # Its figures are of other segments or repeats than those of a whole run.
+            raise ConfigError(
+                f"{name} was stopped before its end: give the command that made it once more, "
+                "which completes it"
+            )
     both = [
         {
             "benchmark": document["benchmark"],
@@ -114,7 +117,7 @@ def _traffic(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
                 continue
             parts = [
                 y["mean_latency_s"] / x["mean_latency_s"]
-                for x, y in zip(a["segments"], b["segments"], strict=False)
+                for x, y in zip(a["segments"], b["segments"], strict=True)
                 if x["mean_latency_s"] and y["mean_latency_s"]
             ]
             ratios.append(b["latency"]["mean"] / a["latency"]["mean"])

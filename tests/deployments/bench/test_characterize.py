@@ -114,6 +114,8 @@ def test_two_grids_are_compared() -> None:
         for some in (points(), points(slower=1.25))
     ]
     assert "| 1.25 (1.25 to 1.25) | 1.25 |" in compare(*documents, across_machines=False)
+    with pytest.raises(ConfigError, match="B was stopped before its end"):
+        compare(documents[0], {**documents[1], "is_complete": False}, across_machines=False)
     documents[1]["plan"]["new_tokens"] = 9
     with pytest.raises(ConfigError, match="new_tokens was 8 and is now 9"):
         compare(*documents, across_machines=False)

@@ -143,3 +143,14 @@ def test_unlike_runs_are_refused() -> None:
     with pytest.raises(ConfigError, match='two machines: cpu was "A" and is now "B"'):
         compare(a, other, across_machines=False)
     assert "1 (1 to 1)" in compare(a, other, across_machines=True)
+
+
+@pytest.mark.parametrize("stopped", ["A", "B"])
+def test_a_run_that_was_stopped_is_not_compared(stopped: str) -> None:
+    """One that has its first segment alone would stand against one that has both."""
+    first = SettingResult.of(LOW.setting, {arm: {0: x[0]} for arm, x in LOW.answers.items()})
+    assert first is not None
+    part = {**document("a", first), "is_complete": False}
+    both = (part, document("b", LOW)) if stopped == "A" else (document("a", LOW), part)
+    with pytest.raises(ConfigError, match=f"{stopped} was stopped before its end: give the comm"):
+        compare(*both, across_machines=False)
