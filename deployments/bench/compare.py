@@ -13,8 +13,9 @@ from deployments.bench.work import first_difference
 from engine.errors import ConfigError
 
 _HARDWARE = ("cpu", "cores", "gpu")
-_MAY_DIFFER = ("server", "notes", "arms", "seed")
-"""Of a plan: what two runs are compared for, and what the digest of the arrivals tells better."""
+_MAY_DIFFER = ("server", "drafter_settings", "notes", "arms", "seed", "device")
+"""Of a plan: what two runs are compared for, and what the digest of the arrivals or the machine
+tells better."""
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any], *, across_machines: bool) -> str:

@@ -45,14 +45,16 @@ class Spread:
         return f"{self.median:.3g} ({self.minimum:.3g} to {self.maximum:.3g})"
 
 
-def environment() -> dict[str, Any]:
-    """Hardware, versions and commit of this run."""
+def environment(device: str | None = None) -> dict[str, Any]:
+    """Hardware, versions and commit of this run. `device`: where it computes ("cpu", "cuda"); on a
+    CPU the GPU beside it is none of its hardware. None: wherever it can."""
+    has_gpu = device != "cpu" and torch.cuda.is_available()
     return {
         "cpu": _cpu_model(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpu": torch.cuda.get_device_name() if has_gpu else None,
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "versions": {package: version(package) for package in PACKAGES},

@@ -62,6 +62,7 @@ def characterize(
     """
     from deployments.bench.characterize import Grid, measure, points_of
     from deployments.bench.characterize_report import CHARACTERIZE, write_report
+    from deployments.bench.identity import drafter_settings, prompts_digest, weights_digest
     from deployments.bench.prompts import read_texts
     from deployments.bench.results import environment
     from deployments.bench.settle import settle
@@ -90,17 +91,22 @@ def characterize(
     plan: dict[str, Any] = {
         "benchmark": CHARACTERIZE,
         "model": config.model.name,
+        "weights": weights_digest(config.model),
         "drafter": config.drafter.kind,
+        "drafter_settings": drafter_settings(config.drafter),
         "draft": None if config.drafter.model is None else config.drafter.model.name,
         "dtype": config.dtype,
+        "device": config.device,
+        "kv_cache_mb": kv_cache_mb,
         "compiled": config.compile_folder is not None,
         "prompts": "Paceline's own" if prompts is None else prompts.name,
         "num_prompts": len(texts),
+        "prompts_digest": prompts_digest(texts),
         "batch_sizes": list(sizes),
         "lengths": list(grid.lengths),
         "new_tokens": new_tokens,
         "repeats": repeats,
-        "environment": environment(),
+        "environment": environment(config.device),
     }
     work = Work(out, plan)
     terminal = Terminal(

@@ -75,7 +75,8 @@ def run_session(session: Session) -> None:
     headers = bearer(session.api_key)
     name = _model_name(session, config, server, headers)
     fitting = Fitting(texts, _tokenizer(session, config))
-    plan = _plan(session, arms, config, name, len(texts), static)
+    salted = config is not None if session.salt is None else session.salt
+    plan = plan_of(session, arms, config, name, texts, static, salted=salted)
     work = Work(session.out, plan)
     for setting in session.settings:
         file = "".join(c if c.isalnum() or c in "._-" else "-" for c in setting.name)
@@ -87,12 +88,7 @@ def run_session(session: Session) -> None:
     if left:
         minutes = sum(t.setting.segments[t.segment][-1].at_s for t in left) / 60
         terminal.say(f"{len(left)} turns, {minutes:.0f} min of arrivals, and their answers' ends.")
-    body = Body(
-        name,
-        session.temperature,
-        session.ignore_eos,
-        salted=config is not None if session.salt is None else session.salt,
-    )
+    body = Body(name, session.temperature, session.ignore_eos, salted=salted)
     total = len(list(turns(session.settings, arms)))
 
     def report(what: str, share: float) -> None:
@@ -219,29 +215,41 @@ def _tokenizer(session: Session, config: AppConfig | None) -> "PreTrainedTokeniz
     return load_tokenizer(resolve_model(named, key="--tokenizer"))
 
 
-def _plan(
+def plan_of(
     session: Session,
     arms: Sequence[Arm],
     config: AppConfig | None,
     model: str,
-    num_prompts: int,
+    texts: Sequence[str],
     static: dict[str, Any] | None,
+    *,
+    salted: bool,
 ) -> dict[str, Any]:
+    """All that the figures depend on, so that a run never goes on with another's settings."""
+    from deployments.bench.identity import drafter_settings, prompts_digest, weights_digest
     from deployments.bench.results import environment
 
     engine = None if config is None else config.engine_config()
+    device = None if engine is None else engine.device
     return {
         "benchmark": session.benchmark,
         "model": model,
+        "weights": None if engine is None else weights_digest(engine.model),
         "dtype": None if engine is None else engine.dtype,
+        "device": device,
         "drafter": None if engine is None else engine.drafter.kind,
+        "drafter_settings": None if engine is None else drafter_settings(engine.drafter),
         "arms": [arm.name for arm in arms],
         "static_table": static,
         "prompts": (
-            f"{num_prompts} that come with Paceline"
+            f"{len(texts)} that come with Paceline"
             if session.prompts is None
-            else f"{num_prompts} of {session.prompts.name}"
+            else f"{len(texts)} of {session.prompts.name}"
         ),
+        "prompts_digest": prompts_digest(texts),
+        "tokenizer": None if session.tokenizer is None else Path(session.tokenizer).name,
+        "salted": salted,
+        "timeout_s": session.timeout_s,
         "temperature": session.temperature,
         "ignore_eos": session.ignore_eos,
         "warm_up_s": session.warm_up_s,
@@ -249,7 +257,7 @@ def _plan(
         **session.plan,
         "notes": list(session.notes),
         "server": session.base_url if config is None else _told(config),
-        "environment": environment(),
+        "environment": environment(device),
     }
 
 
@@ -262,6 +270,6 @@ def settings_of(config: AppConfig) -> dict[str, Any]:
 
 
 def _told(config: AppConfig) -> dict[str, Any]:
-    """Without paths, and what says nothing of speed."""
+    """Without paths, what says nothing of speed, and what the plan tells by itself."""
     skipped = ("model", "server", "policy", "drafter")
     return {key: value for key, value in settings_of(config).items() if key not in skipped}

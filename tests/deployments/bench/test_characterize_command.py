@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from deployments.bench.compare import compare
+from deployments.bench.results import environment
 from deployments.commands.bench import bench_app
 from engine.errors import ConfigError
 from tests.tiny import save_tiny_llama
@@ -45,6 +47,23 @@ def test_the_grid_is_measured_written_and_found_again(model: Path, tmp_path: Pat
     assert measured.read_text() == before
     with pytest.raises(ConfigError, match="repeats was 1 and is now 2"):
         characterize(model, tmp_path / "run", "--repeats", "2")
+    with pytest.raises(ConfigError, match="kv_cache_mb was 1024 and is now 512"):
+        characterize(model, tmp_path / "run", "--kv-cache-mb", "512")
+
+
+def test_a_run_on_the_cpu_beside_a_gpu_is_told_as_one_of_the_cpu(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "GPU 9000")
+    assert environment()["gpu"] == environment("cuda")["gpu"] == "GPU 9000"
+    assert characterize(model, tmp_path / "run").exit_code == 0
+    document = json.loads((tmp_path / "run" / "characterize.json").read_text())
+    assert document["plan"]["device"] == "cpu"
+    assert "GPU 9000" not in (tmp_path / "run" / "characterize.md").read_text()
+    on_gpu = {**document, "environment": {**document["environment"], "gpu": "GPU 9000"}}
+    with pytest.raises(ConfigError, match='two machines: gpu was null and is now "GPU 9000"'):
+        compare(document, on_gpu, across_machines=False)
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from deployments.bench.answers import Slo
 from deployments.bench.app import Running
 from deployments.bench.arms import read_arms, read_static_table
 from deployments.bench.arrivals import Arrival, Setting
 from deployments.bench.client import Client, Stopped
 from deployments.bench.prompts import Fitting, read_texts
 from deployments.bench.traffic import Body, Measuring, answers_of, static_table, turns
-from deployments.bench.work import Work
+from deployments.bench.work import Work, first_difference
 from deployments.commands.bench import bench_app
-from deployments.commands.bench_session import settings_of
+from deployments.commands.bench_session import Session, plan_of, settings_of
 from deployments.config import parse_config
 from engine.errors import ConfigError
 from tests.deployments.bench.openai_server import FAIL, Seen, scripted_server
+from tests.tiny import save_tiny_llama
 from tests.tiny_tokenizer import byte_level_tokenizer
 
 ARMS = read_arms("off,2,table,adaptive")
@@ -131,6 +133,28 @@ def run(out: Path, url: str, *options: str, command: str = "traffic") -> Result:
     return CliRunner().invoke(bench_app, [command, *given], catch_exceptions=False)
 
 
+def session(out: Path) -> Session:
+    return Session(
+        benchmark="traffic",
+        out=out,
+        settings=SETTINGS,
+        arms="off",
+        table=None,
+        config_file=None,
+        base_url=None,
+        model=None,
+        tokenizer=None,
+        api_key=None,
+        prompts=None,
+        temperature=0.0,
+        ignore_eos=True,
+        salt=None,
+        warm_up_s=0.0,
+        slo=Slo(),
+        timeout_s=30.0,
+    )
+
+
 def small(out: Path, url: str, *options: str) -> Result:
     draw = ["--intervals", "0.04,0.03", "--cvs", "0", "--seconds", "0.1", "--segments", "2"]
     return run(out, url, *draw, "--timeline", "none", *options)
@@ -178,6 +202,60 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
         assert len(_.bodies) - before == 5
         with pytest.raises(ConfigError, match="holds another run"):
             small(tmp_path, url, "--new-tokens", "9")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--salt"], "salted was false and is now true"),
+        (["--timeout", "9"], "timeout_s was 300.0 and is now 9.0"),
+        (["--tokenizer", "other"], 'tokenizer was null and is now "other"'),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_settings(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    with scripted_server() as (url, _):
+        small(tmp_path, url)
+        with pytest.raises(ConfigError, match=f"holds another run, {said}"):
+            small(tmp_path, url, *options)
+
+
+def test_a_run_does_not_go_on_with_other_prompts_of_the_same_name(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    with scripted_server() as (url, _):
+        prompts.write_text(json.dumps({"prompt": "one"}) + "\n")
+        small(tmp_path / "out", url, "--prompts", str(prompts))
+        prompts.write_text(json.dumps({"prompt": "two"}) + "\n")
+        with pytest.raises(ConfigError, match="holds another run, prompts_digest was"):
+            small(tmp_path / "out", url, "--prompts", str(prompts))
+
+
+def test_a_run_does_not_go_on_with_another_model_or_draft(tmp_path: Path) -> None:
+    model, draft = tmp_path / "model", tmp_path / "draft"
+    tokenizer = byte_level_tokenizer()
+    for folder, seed in ((model, 0), (draft, 1)):
+        save_tiny_llama(folder, seed=seed, vocab_size=len(tokenizer))
+        tokenizer.save_pretrained(folder)
+
+    def plan(**drafter: Any) -> dict[str, Any]:
+        given = {"model": str(model), "drafter": drafter, "engine": {"device": "cpu"}}
+        config = parse_config(given, "given").with_models_found()
+        return plan_of(session(tmp_path), [], config, "m", ["text"], None, salted=True)
+
+    first, looked_up = plan(kind="model", model=str(draft)), plan(kind="ngram", max_ngram=2)
+    assert first_difference(first, plan(kind="model", model=str(draft))) is None
+    assert first["environment"]["gpu"] is None
+    longer = first_difference(looked_up, plan(kind="ngram", max_ngram=4))
+    assert longer == "drafter_settings.max_ngram was 2 and is now 4"
+    save_tiny_llama(draft, seed=2, vocab_size=len(tokenizer))
+    told = first_difference(first, plan(kind="model", model=str(draft)))
+    assert told is not None
+    assert told.startswith("drafter_settings.weights was")
+    save_tiny_llama(model, seed=3, vocab_size=len(tokenizer))
+    told = first_difference(looked_up, plan(kind="ngram", max_ngram=2))
+    assert told is not None
+    assert told.startswith("weights was")
 
 
 def test_arrivals_of_a_run_can_be_replayed(tmp_path: Path) -> None:
