@@ -24,6 +24,14 @@ class Answer:
     new_tokens: int = 0
     error: str | None = None
     """Why there is no whole answer."""
+    ended_s: float | None = None
+    """When the request was over, whatever became of it; None: as it had its last token."""
+
+    @property
+    def over_s(self) -> float:
+        """When nobody waited for it any more."""
+        known = (self.sent_s, self.last_s, self.ended_s)
+        return max(time_s for time_s in known if time_s is not None)
 
     @property
     def late_s(self) -> float:
@@ -116,12 +124,12 @@ class Summary:
 
     @classmethod
     def of(cls, segments: Sequence[Sequence[Answer]], slo: Slo) -> "Summary":
-        """Rates are over the time from a segment's begin to its last answer."""
+        """Rates are over the time from a segment's begin until its last request was over, one that
+        failed included."""
         answers = [answer for segment in segments for answer in segment]
         whole = [answer for answer in answers if answer.error is None]
         seconds = sum(
-            max((answer.last_s or answer.sent_s for answer in segment), default=0.0)
-            for segment in segments
+            max((answer.over_s for answer in segment), default=0.0) for segment in segments
         )
         good = sum(map(slo.holds, answers))
         errors = [answer.error for answer in answers if answer.error is not None]

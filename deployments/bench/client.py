@@ -111,6 +111,7 @@ class Client:
             seen.prompt_tokens,
             seen.new_tokens or seen.chunks,
             error,
+            now(),
         )
 
 

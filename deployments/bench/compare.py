@@ -121,6 +121,8 @@ def _traffic(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
                 for x, y in zip(a["segments"], b["segments"], strict=True)
                 if x["mean_latency_s"] and y["mean_latency_s"]
             ]
+            if not parts:
+                continue
             ratios.append(b["latency"]["mean"] / a["latency"]["mean"])
             rows.append(
                 (

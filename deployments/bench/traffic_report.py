@@ -136,7 +136,12 @@ def _over_all(results: Sequence[SettingResult]) -> list[str]:
         for arm in others
         if (share := lower_by(results, ADAPTIVE, arm)) is not None
     ]
-    return [f"Over all settings (geometric mean) adaptive's mean latency is {', '.join(told)}."]
+    failed = {arm: sum(one.num_failed(arm) for one in results) for arm in results[0].answers}
+    lacking = [f"{arm}: {count}" for arm, count in failed.items() if count]
+    without = f", without the requests that failed ({', '.join(lacking)})" if lacking else ""
+    return [
+        f"Over all settings (geometric mean) adaptive's mean latency is {', '.join(told)}{without}."
+    ]
 
 
 def _seconds(told: Percentiles | None, *names: str) -> list[str]:

@@ -41,21 +41,28 @@ class SettingResult:
         """Seconds, over all whole answers."""
         return _mean_latency([answer for part in self.answers[arm] for answer in part])
 
+    def num_failed(self, arm: str) -> int:
+        """Requests without a whole answer, whose time is in no mean."""
+        return sum(answer.error is not None for part in self.answers[arm] for answer in part)
+
     def latency_ratio(self, arm: str, other: str) -> Spread | None:
-        """Of mean latencies, segment by segment; its `median` is that over all segments."""
+        """Of mean latencies, segment by segment; its `median` is that over all segments. None where
+        they have whole answers in no segment together."""
         whole = _ratio(self.mean_latency(arm), self.mean_latency(other))
         parts = [
             ratio
             for a, b in zip(self.answers[arm], self.answers[other], strict=True)
             if (ratio := _ratio(_mean_latency(a), _mean_latency(b))) is not None
         ]
-        return None if whole is None else Spread(whole, min(parts), max(parts))
+        return Spread(whole, min(parts), max(parts)) if whole is not None and parts else None
 
     @property
     def best_fixed(self) -> str | None:
-        """The fixed arm with the least mean latency, picked after the fact."""
+        """The fixed arm with the least mean latency, picked after the fact. One that failed with
+        requests is not it, unless all did: its slowest may be what its mean lacks."""
         known = {arm: mean for arm in self.fixed_arms if (mean := self.mean_latency(arm))}
-        return min(known, key=lambda arm: known[arm]) if known else None
+        whole = [arm for arm in known if not self.num_failed(arm)]
+        return min(whole or known, key=lambda arm: known[arm], default=None)
 
     def as_json(self, slo: Slo) -> dict[str, Any]:
         return {
@@ -85,15 +92,20 @@ def lower_by(results: Sequence[SettingResult], arm: str, other: str) -> float | 
 
 def goals(results: Sequence[SettingResult]) -> list[Goal]:
     """As far as there are arms for them. Low load is the largest mean interval, and of several the
-    least CV."""
+    least CV. No goal of a latency holds where adaptive failed with requests: its name says so."""
     results = [one for one in results if ADAPTIVE in one.answers]
-    found: list[Goal] = []
+    found = [
+        Goal(f"{one.setting.name}: requests that adaptive failed with", "0", num_failed, False)
+        for one in results
+        if (num_failed := one.num_failed(ADAPTIVE))
+    ]
     for one in results:
         best = one.best_fixed
         ratio = one.latency_ratio(ADAPTIVE, best) if best is not None else None
         if ratio is not None:
             found.append(
-                Goal(
+                _of_latency(
+                    [one],
                     f"{one.setting.name}: adaptive over {best}, the best fixed, mean latency",
                     f"<= {MOST_OVER_BEST}",
                     ratio.median,
@@ -103,16 +115,16 @@ def goals(results: Sequence[SettingResult]) -> list[Goal]:
     for arm in results[0].fixed_arms if results else ():
         share = lower_by(results, ADAPTIVE, arm)
         if share is not None:
-            found.append(
-                Goal(f"all settings: adaptive below {arm}, %", "> 0", 100 * share, share > 0)
-            )
+            name = f"all settings: adaptive below {arm}, %"
+            found.append(_of_latency(results, name, "> 0", 100 * share, share > 0))
     steady = [one for one in results if one.setting.interval_s is not None and OFF in one.answers]
     if steady:
         low = max(steady, key=lambda one: (one.setting.interval_s or 0, -(one.setting.cv or 0)))
         gain = low.latency_ratio(OFF, ADAPTIVE)
         if gain is not None:
             found.append(
-                Goal(
+                _of_latency(
+                    [low],
                     f"low load ({low.setting.name}): off over adaptive, mean latency",
                     f">= {LEAST_OVER_OFF_AT_LOW_LOAD}",
                     gain.median,
@@ -120,6 +132,15 @@ def goals(results: Sequence[SettingResult]) -> list[Goal]:
                 )
             )
     return found
+
+
+def _of_latency(
+    results: Sequence[SettingResult], name: str, goal: str, measured: float, holds: bool
+) -> Goal:
+    num_failed = sum(one.num_failed(ADAPTIVE) for one in results)
+    if num_failed:
+        name += f" (without {num_failed} requests that adaptive failed with)"
+    return Goal(name, goal, measured, holds and not num_failed)
 
 
 def _mean_latency(answers: Sequence[Answer]) -> float | None:

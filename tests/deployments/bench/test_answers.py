@@ -51,6 +51,17 @@ def test_every_limit_of_an_slo_counts(slo: Slo, holds: bool) -> None:
     assert not slo.holds(FAILED)
 
 
+def test_the_time_in_which_a_request_hung_counts() -> None:
+    """Without a token, or after some: it is over when the client gives it up."""
+    for hung in (
+        Answer(1.0, 1.0, error="no whole answer within 300 s", ended_s=301.0),
+        Answer(1.0, 1.0, 2.0, 3.0, error="no whole answer within 300 s", ended_s=301.0),
+    ):
+        told = Summary.of([[answer(10.0), hung]], Slo())
+        assert told.goodput == told.requests_per_second == pytest.approx(1 / 301)
+        assert told.tokens_per_second == pytest.approx(11 / 301)
+
+
 def test_nothing_but_failures_is_told_as_such() -> None:
     told = Summary.of([[FAILED]], Slo())
     assert (told.latency, told.ttft, told.goodput, told.failed) == (None, None, 0.0, 1)

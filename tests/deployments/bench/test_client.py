@@ -73,6 +73,8 @@ def test_an_answer_that_takes_too_long_has_failed_and_is_let_go() -> None:
         (answer,) = play(url, ask(HANG), timeout_s=0.3)
         assert seen.gone.wait(30)
     assert answer.error is not None
+    assert answer.ended_s is not None
+    assert answer.over_s == answer.ended_s > answer.sent_s
     assert answer.first_s is not None or "Read" in answer.error or "within" in answer.error
 
 

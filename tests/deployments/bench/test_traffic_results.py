@@ -82,6 +82,47 @@ def test_an_arm_without_answers_has_no_ratio() -> None:
     assert goals([found]) == []
 
 
+def failing(one: SettingResult, arm: str, segment: int) -> SettingResult:
+    """The same with one more request of an arm, which failed."""
+    failed = Answer(0.0, 0.0, error="no whole answer within 300 s", ended_s=300.0)
+    parts = [[*part, failed] if i == segment else part for i, part in enumerate(one.answers[arm])]
+    return SettingResult(one.setting, {**one.answers, arm: parts})
+
+
+def test_an_arm_that_failed_with_requests_is_not_the_best_fixed() -> None:
+    assert LOW.best_fixed == "fixed 4"
+    one = failing(LOW, "fixed 4", 0)
+    assert one.best_fixed == "fixed 2"
+    for arm in ("off", "fixed 2"):
+        one = failing(one, arm, 1)
+    assert one.best_fixed == "fixed 4"
+
+
+def test_arms_that_answered_in_no_segment_together_have_no_ratio() -> None:
+    failed = [Answer(0.0, 0.0, error="503")]
+    arms = {"off": [answers(1.0), failed], "adaptive": [failed, answers(1.0)]}
+    assert SettingResult(LOW.setting, arms).latency_ratio("adaptive", "off") is None
+
+
+def test_no_goal_of_latency_holds_where_adaptive_failed() -> None:
+    assert sum(goal.holds for goal in goals([LOW])) == 4
+    found = goals([failing(LOW, "adaptive", 1)])
+    assert not any(goal.holds for goal in found)
+    assert found[0].name == "low: requests that adaptive failed with"
+    assert found[0].measured == 1
+    assert all("(without 1 requests that adaptive failed with)" in g.name for g in found[1:])
+    nothing = {**LOW.answers, "adaptive": [[Answer(0.0, 0.0, error="503")]] * 2}
+    assert [(g.measured, g.holds) for g in goals([SettingResult(LOW.setting, nothing)])] == [
+        (2, False)
+    ]
+
+
+def test_the_sentence_over_all_settings_tells_what_failed() -> None:
+    found = [failing(LOW, "fixed 4", 0), failing(HIGH, "adaptive", 1)]
+    text = as_markdown(document("abc", *found), found, Slo(), [])
+    assert "without the requests that failed (fixed 4: 1, adaptive: 1)." in text
+
+
 # ---- documents
 
 
