@@ -169,8 +169,9 @@ def _roofline_profile(
     costs = RooflineCosts(machine, draft, assumed)
     target, gpu = machine.target, machine.gpu
     room = machine.num_gpus * gpu.memory_bytes * assumed.memory_share
-    room -= target.weight_bytes + draft.weight_bytes
-    # The draft's KV lies on one GPU beside its share of the target's.
+    # Draft and draft's KV lie on one GPU beside its share of the target; as shares of the pool are
+    # alike, the others have as much less.
+    room -= target.memory_bytes + machine.num_gpus * draft.memory_bytes
     per_token = target.kv_bytes_per_token + machine.num_gpus * draft.kv_bytes_per_token
     return Profile(
         name,

@@ -58,6 +58,8 @@ class Model:
     head_dim: int
     vocab: int
     source: str
+    ties_embeddings: bool = False
+    """The head is the embedding, and lies in memory once."""
 
     @property
     def num_weights(self) -> int:
@@ -72,7 +74,14 @@ class Model:
 
     @property
     def weight_bytes(self) -> int:
+        """That a pass reads."""
         return self.num_weights * BYTES_PER_VALUE
+
+    @property
+    def memory_bytes(self) -> int:
+        """That its weights fill: the whole embedding too."""
+        embedding = 0 if self.ties_embeddings else self.hidden * self.vocab
+        return self.weight_bytes + embedding * BYTES_PER_VALUE
 
 
 MODELS: Mapping[str, Model] = MappingProxyType(
@@ -82,7 +91,18 @@ MODELS: Mapping[str, Model] = MappingProxyType(
             Model("llama-2-7b", 32, 4096, 11008, 32, 32, 128, 32000, "meta-llama/Llama-2-7b-hf"),
             Model("llama-3-70b", 80, 8192, 28672, 64, 8, 128, 128256, "meta-llama/Llama-3.1-70B"),
             Model("llama-160m", 12, 768, 3072, 12, 12, 64, 32000, "JackFram/llama-160m"),
-            Model("llama-3-1b", 16, 2048, 8192, 32, 8, 64, 128256, "meta-llama/Llama-3.2-1B"),
+            Model(
+                "llama-3-1b",
+                16,
+                2048,
+                8192,
+                32,
+                8,
+                64,
+                128256,
+                "meta-llama/Llama-3.2-1B",
+                ties_embeddings=True,
+            ),
             Model("llama-3-8b", 32, 4096, 14336, 32, 8, 128, 128256, "meta-llama/Llama-3.1-8B"),
         )
     }

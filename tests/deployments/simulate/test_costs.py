@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.simulate.costs import MeasuredCosts, profile_of
+from deployments.simulate.costs import BLOCK_SIZE, MeasuredCosts, profile_of
 from deployments.simulate.hardware import A100, MACHINES, MODELS, Assumptions
 from deployments.simulate.roofline import Passes, RooflineCosts
 from engine.errors import ConfigError
@@ -25,6 +25,30 @@ def test_weights_are_those_of_the_models() -> None:
     # 2 (keys, values) x 32 layers x 32 heads x 128 x 2 bytes: half a MiB a token.
     assert MODELS["llama-2-7b"].kv_bytes_per_token == 524_288
     assert MODELS["llama-3-70b"].kv_bytes_per_token == 327_680
+
+
+def test_memory_holds_the_embedding_too_unless_it_is_the_head() -> None:
+    for name, parameters in (
+        ("llama-2-7b", 6.738e9),
+        ("llama-3-70b", 70.55e9),
+        ("llama-160m", 162.4e6),
+        ("llama-3-1b", 1.2358e9),
+        ("llama-3-8b", 8.03e9),
+    ):
+        assert MODELS[name].memory_bytes == pytest.approx(2 * parameters, rel=1e-3)
+
+
+@pytest.mark.parametrize("cost", MACHINES)
+def test_the_gpu_with_the_draft_is_full_to_the_brim(cost: str) -> None:
+    machine, profile = MACHINES[cost], profile_of(cost)
+    target, draft, parts = machine.target, machine.draft, machine.num_gpus
+    tokens = profile.num_blocks * BLOCK_SIZE
+
+    def held(num_tokens: int) -> float:
+        shared = target.memory_bytes + num_tokens * target.kv_bytes_per_token
+        return shared / parts + draft.memory_bytes + num_tokens * draft.kv_bytes_per_token
+
+    assert held(tokens) <= 0.9 * 80e9 < held(tokens + BLOCK_SIZE)
 
 
 def test_one_sequence_takes_as_long_as_reading_the_weights() -> None:
