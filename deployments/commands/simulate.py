@@ -63,7 +63,10 @@ def simulate(
         float, typer.Option(min=0.0, max=1.0, help="Of the requests that must keep both.")
     ] = 0.95,
     search: Annotated[
-        bool, typer.Option("--search", help="Find how few replicas keep the objective, too.")
+        bool,
+        typer.Option(
+            "--search", help="Find how few replicas, without scaling, keep the objective, too."
+        ),
     ] = False,
     max_replicas: Annotated[
         int, typer.Option(min=0, max=_MOST_REPLICAS, help="Scale up to so many by load; 0: don't.")

@@ -30,6 +30,8 @@ DECIDE_S = 2.0
 """Serve asks for a number of replicas more often; what replicas say of themselves comes as seldom
 as this."""
 _SNAPSHOT_S = 10.0
+_EVENTS_BETWEEN_REPORTS = 100
+"""Of progress: a person who wants no more is heard, however few requests come or none any more."""
 _KIND = "simulated"
 _MORE_TOKENS = tuple(range(2, 32_000))
 
@@ -108,9 +110,15 @@ class Fleet:
 
     def run(self, report: Callable[[float], None] = lambda share: None) -> None:
         """To the end; `report` is told the share of the requests that have come. It may raise, and
-        what was simulated is kept."""
+        what was simulated until then is counted as that of a whole run."""
+        try:
+            self._run(report)
+        finally:
+            self._close()
+
+    def _run(self, report: Callable[[float], None]) -> None:
         arrivals, events, count = self._arrivals, self._events, len(self._arrivals)
-        number, every = 0, max(1, count // 1000)
+        number, every, num_events = 0, max(1, count // 1000), 0
         while number < count or self.outcomes.num_open:
             if number < count and (not events or arrivals[number].at_s < events[0][0]):
                 self._now_s = arrivals[number].at_s
@@ -120,6 +128,9 @@ class Fleet:
                 if number % every == 0:
                     report(number / count)
                 continue
+            num_events += 1
+            if num_events % _EVENTS_BETWEEN_REPORTS == 0:
+                report(number / count)
             self._now_s, kind, replica, serial = heapq.heappop(events)
             if kind == _Kind.LOOK:
                 self._look(replica, serial)
@@ -131,13 +142,14 @@ class Fleet:
                 self._is_ready(self._replicas[replica])
             else:
                 self._decide_number()
-        self._close()
 
     def _close(self) -> None:
-        """What was counted and not reported yet."""
+        """What was counted and not reported yet; after a stop the steps that begin until now, too.
+        A replica that has not started by now was none."""
         for replica in self._replicas.values():
+            self._advance(replica)
             self.totals.merge_totals(replica.drain(self._now_s))
-            self.replica_seconds += self._now_s - replica.ready_s
+            self.replica_seconds += max(0.0, self._now_s - replica.ready_s)
 
     def _schedule(self, at_s: float, kind: _Kind, replica: int, serial: int = 0) -> None:
         heapq.heappush(self._events, (at_s, int(kind), replica, serial))

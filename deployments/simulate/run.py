@@ -3,7 +3,7 @@
 import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deployments.simulate.arms import DraftAcceptance, choices
@@ -67,10 +67,12 @@ def simulate(settings: Settings, arm: str, report: Report, into: dict[str, Any])
 
 
 def replicas_needed(settings: Settings, arm: str, report: Report, most: int) -> int | None:
-    """The fewest with which the objective holds; None where `most` are not enough."""
+    """The fewest with which the objective holds, of fleets that stay as large as they are; None
+    where `most` are not enough."""
+    steady = replace(settings, scaling=None)
 
     def holds(replicas: int) -> bool:
-        fleet = settings.fleet(arm, replicas)
+        fleet = steady.fleet(arm, replicas)
         fleet.run(lambda share: report(f"{arm} with {replicas}", share))
         return fleet.outcomes.attainment(settings.slo) >= settings.slo.share
 

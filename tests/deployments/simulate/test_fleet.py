@@ -1,6 +1,7 @@
 """Fleets on the virtual clock: nothing is lost, seeds repeat, and computing steps late changes
 nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,9 +9,11 @@ import pytest
 from deployments.autoscaling.decision import Targets
 from deployments.simulate.arms import ARMS
 from deployments.simulate.fleet import Fleet, Scaling
+from deployments.simulate.outcome import NEVER, Slo
 from deployments.simulate.replica import SimulatedReplica
+from deployments.simulate.run import Settings, Stopped, replicas_needed
 from deployments.simulate.traffic import Arrival, gamma
-from tests.deployments.simulate.fleets import fleet, small_profile
+from tests.deployments.simulate.fleets import ACCEPTANCE, fleet, small_profile
 
 
 def told(run: Fleet) -> dict[str, Any]:
@@ -108,6 +111,50 @@ def test_what_was_simulated_until_a_stop_is_kept() -> None:
         run.run(stop)
     assert run.outcomes.num_arrived == 30
     assert 0 < run.outcomes.num_ended <= 30
+
+
+def test_a_stop_is_heard_after_the_last_arrival_and_everything_until_then_is_counted() -> None:
+    lengths = [20 + number % 37 for number in range(400)]
+    run = fleet("off", replicas=2, arrivals=[Arrival(1.0, 20, length) for length in lengths])
+
+    def stop(share: float) -> None:
+        if run.outcomes.num_ended:  # nothing ends before the last has come
+            assert share == 1.0
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run.run(stop)
+    outcomes = run.outcomes
+    assert outcomes.num_arrived == 400
+    assert 0 < outcomes.num_open < 400
+    # All tokens of those that have ended, and those so far of those that have begun.
+    of_ended = sum(lengths[n] for n in range(400) if outcomes.end_s[n] != NEVER)
+    of_begun = sum(lengths[n] for n in range(400) if outcomes.first_s[n] != NEVER)
+    num_under_way = outcomes.num_first - outcomes.num_ended
+    assert of_ended + num_under_way <= run.totals.emitted_tokens < of_begun
+    figures = run.as_json()
+    assert figures["replicas"]["mean"] == pytest.approx(2.0)
+    assert figures["steps"] == run.totals.steps > 56
+
+
+def test_a_replica_that_starts_as_a_run_ends_takes_no_time() -> None:
+    targets = Targets(max_replicas=6, target_tpot_ms=12.0, start_s=1e6, upscale_delay_s=1.0)
+    busy = gamma(0.01, 1.0, 600, 100, 100, 0)
+    run = fleet("off", replicas=1, arrivals=busy, scaling=Scaling(targets, 1e6))
+    run.run()
+    assert max(size for _, size in run.sizes) > 1
+    assert run.as_json()["replicas"]["mean"] == pytest.approx(1.0)
+
+
+def test_the_fewest_replicas_are_looked_for_without_scaling() -> None:
+    arrivals = [Arrival(1.0 + 0.02 * n, 100, 50) for n in range(400)]
+    settings = Settings(small_profile(), arrivals, ACCEPTANCE, 1, Slo(0.5, 0.02, 0.95))
+    needed = replicas_needed(settings, "off", lambda what, share: None, 20)
+    assert needed is not None
+    assert needed > 1
+    targets = Targets(max_replicas=1, target_tpot_ms=20.0)
+    scaled = replace(settings, scaling=Scaling(targets, 1.0))
+    assert replicas_needed(scaled, "off", lambda what, share: None, 20) == needed
 
 
 def test_the_actor_hears_of_every_table_and_replica() -> None:
