@@ -1,18 +1,12 @@
 """What is asked, and when: Gamma intervals, recorded traces, and the hours of a day."""
 
-import csv
 import math
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from engine.errors import ConfigError
-
-COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-_SECONDS_LEN = 26
-"""Of a time stamp with six digits of a second; traces have seven, and Python reads six."""
+from deployments.recorded_trace import read_rows
 
 
 class Arrival(NamedTuple):
@@ -34,30 +28,12 @@ def gamma(
 
 
 def read_trace(file: Path) -> list[Arrival]:
-    """A recorded trace, from its first request on. Raises ConfigError."""
-    try:
-        with file.open(newline="") as text:
-            return sorted(_rows(file, text))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"--trace {file}: can't be read: {error}") from error
-
-
-def _rows(file: Path, text: Iterator[str]) -> Iterator[Arrival]:
-    rows = csv.DictReader(text)
-    missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
-    if missing:
-        raise ConfigError(f"--trace {file}: there is no column {missing[0]}")
-    first = None
-    for number, row in enumerate(rows, start=2):
-        try:
-            at = datetime.fromisoformat(row["TIMESTAMP"][:_SECONDS_LEN])
-            prompt, new = int(row["ContextTokens"]), int(row["GeneratedTokens"])
-        except (ValueError, TypeError) as error:
-            raise ConfigError(f"--trace {file}, line {number}: {error}") from error
-        first = first or at
-        yield Arrival((at - first).total_seconds(), max(1, prompt), max(1, new))
-    if first is None:
-        raise ConfigError(f"--trace {file}: there are no requests")
+    """A recorded trace, from its first request on; a request has a token each way at least. Raises
+    ConfigError."""
+    return [
+        Arrival(row.at_s, max(1, row.prompt_tokens), max(1, row.new_tokens))
+        for row in read_rows(file, "--trace")
+    ]
 
 
 def repeated(trace: Sequence[Arrival], count: int) -> list[Arrival]:

@@ -110,11 +110,22 @@ def test_a_trace_keeps_its_lengths_and_stretches_its_times(tmp_path: Path) -> No
     assert setting.name == "chats, time x 10"
 
 
+def test_a_traces_lines_may_come_in_any_order(tmp_path: Path) -> None:
+    head, *lines = TRACE.splitlines(keepends=True)
+    for name, order in (("a", lines), ("b", lines[::-1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "chats.csv").write_text("".join([head, *order]))
+    first, other = (read_trace(tmp_path / name / "chats.csv", SLICE) for name in ("a", "b"))
+    assert first == other
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (TRACE.replace("374", "many"), "line 2"),
         (TRACE.replace("TIMESTAMP", "WHEN"), "TIMESTAMP"),
+        (TRACE.replace("900,100\n", "900,0\n"), "line 4: numbers of tokens must be at least 1"),
+        (TRACE.replace("2023", "2023-"), "line 2"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "no request"),
     ],
 )

@@ -43,6 +43,14 @@ def test_a_trace_is_read_and_goes_on_from_its_start(tmp_path: Path) -> None:
     assert [one.at_s for one in repeated(trace, 5)] == [0.0, 0.5, 1.0, 1.5, 2.0]
 
 
+def test_a_trace_in_another_order_is_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text(f"{HEAD}2023-11-16 18:17:04.5,2,2\n2023-11-16 18:17:04,1,1\n")
+    trace = read_trace(file)
+    assert trace == [Arrival(0.0, 1, 1), Arrival(0.5, 2, 2)]
+    assert [one.at_s for one in at_rate(trace, 1.0)] == [0.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
