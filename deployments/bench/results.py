@@ -3,7 +3,6 @@
 import os
 import platform
 import statistics
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -14,6 +13,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from deployments.revision import commit
 from engine import files
 
 PACKAGES = ("torch", "transformers", "ray", "deepspeed", "paceline")
@@ -58,7 +58,7 @@ def environment(device: str | None = None) -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "versions": {package: version(package) for package in PACKAGES},
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
@@ -87,14 +87,3 @@ def _cpu_model() -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor()
-
-
-def _commit() -> str | None:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        shown = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-        )
-    except OSError:  # no git
-        return None
-    return shown.stdout.strip() or None

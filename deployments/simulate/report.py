@@ -2,13 +2,13 @@
 
 import os
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from deployments.revision import commit
 from deployments.simulate.costs import Profile
 from deployments.simulate.outcome import Slo
 
@@ -25,17 +25,9 @@ COLUMNS = (
 
 def environment() -> dict[str, Any]:
     """Versions, commit and machine of this run."""
-    folder = Path(__file__).parent
-    shown = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
         "versions": {package: version(package) for package in _PACKAGES},
-        "commit": shown.stdout.strip() or None,
+        "commit": commit(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
