@@ -18,6 +18,11 @@ import numpy as np
 from engine.errors import ConfigError
 from engine.files import replacing
 
+_LEAST_CV = 1e-6
+"""Below it, intervals are those of a clock."""
+_LEAST_SUM = 1e-200
+"""Of intervals before they are scaled: of a large CV nearly all are less than the least number that
+there is, and a few of them may be nought together. Those are drawn again."""
 _COLUMNS = ("segment", "at_s", "prompt", "prompt_tokens", "new_tokens")
 
 
@@ -70,7 +75,11 @@ def gamma_times(
     few bursty ones the mean would be anything, and two settings would not differ as they say.
     """
     count = max(1, round(until_s / interval_s))
-    intervals = np.ones(count) if cv == 0 else generator.gamma(1 / cv**2, size=count)
+    intervals = np.ones(count)
+    if cv >= _LEAST_CV:
+        intervals = generator.gamma(1 / cv**2, size=count)
+        while intervals.sum() < _LEAST_SUM:
+            intervals = generator.gamma(1 / cv**2, size=count)
     times = np.cumsum(intervals)
     return [float(t) for t in times * (min(count * interval_s, until_s) / times[-1])]
 

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-from deployments.commands.numbers import numbers
+from deployments.commands.numbers import numbers, real_option
 from deployments.commands.options import ApiKey
 from engine.errors import ConfigError
 
 DEFAULT_ARMS = "off,2,4,table,adaptive"
+MOST_CV = 100.0
+"""Coefficient of variation: beyond it hardly an interval is more than nought."""
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Settings of the application, as for `serve`.")
@@ -41,7 +43,7 @@ Prompts = Annotated[
     Path | None,
     typer.Option(help='JSONL with "turns" or "prompt" [default: 64 that come with Paceline].'),
 ]
-Temperature = Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")]
+Temperature = Annotated[float, real_option(min=0.0, max=2.0, help="0 is greedy.")]
 IgnoreEos = Annotated[
     bool,
     typer.Option(
@@ -56,11 +58,11 @@ Salt = Annotated[
         "[default: without --base-url].",
     ),
 ]
-WarmUp = Annotated[float, typer.Option(min=0.0, help="Seconds of traffic that don't count.")]
-SloTtft = Annotated[float | None, typer.Option(min=0.0, help="Goodput: time to first token.")]
-SloTpot = Annotated[float | None, typer.Option(min=0.0, help="Goodput: time per token after it.")]
-SloLatency = Annotated[float | None, typer.Option(min=0.0, help="Goodput: time to the last token.")]
-Timeout = Annotated[float, typer.Option(min=1.0, help="Seconds; a slower answer has failed.")]
+WarmUp = Annotated[float, real_option(min=0.0, help="Seconds of traffic that don't count.")]
+SloTtft = Annotated[float | None, real_option(min=0.0, help="Goodput: time to first token.")]
+SloTpot = Annotated[float | None, real_option(min=0.0, help="Goodput: time per token after it.")]
+SloLatency = Annotated[float | None, real_option(min=0.0, help="Goodput: time to the last token.")]
+Timeout = Annotated[float, real_option(min=1.0, help="Seconds; a slower answer has failed.")]
 
 
 def traffic(
@@ -71,14 +73,16 @@ def traffic(
     cvs: Annotated[str, typer.Option(help="Coefficients of variation: 0 clock, 1 Poisson.")] = (
         "0.5,2"
     ),
-    seconds: Annotated[float, typer.Option(min=0.01, help="Of arrivals in a segment.")] = 15.0,
+    seconds: Annotated[float, real_option(min=0.01, help="Of arrivals in a segment.")] = 15.0,
     segments: Annotated[int, typer.Option(min=1, help="Of each traffic and arm.")] = 2,
     timeline: Annotated[
         str | None,
         typer.Option(help="Mean intervals of alternating phases; 'none' leaves it out."),
     ] = "0.4,2.5",
-    timeline_cv: Annotated[float, typer.Option(min=0.0, help="CV within its phases.")] = 1.0,
-    phase_seconds: Annotated[float, typer.Option(min=0.01, help="Of a phase.")] = 15.0,
+    timeline_cv: Annotated[
+        float, real_option(min=0.0, max=MOST_CV, help="CV within its phases.")
+    ] = 1.0,
+    phase_seconds: Annotated[float, real_option(min=0.01, help="Of a phase.")] = 15.0,
     cycles: Annotated[int, typer.Option(min=1, help="Times through the phases.")] = 2,
     arrivals: Annotated[
         list[Path] | None,
@@ -118,7 +122,7 @@ def traffic(
         settings = [read_arrivals(path) for path in arrivals]
     else:
         for interval_s in numbers(intervals, "--intervals", 0.001):
-            for cv in numbers(cvs, "--cvs", 0.0):
+            for cv in numbers(cvs, "--cvs", 0.0, MOST_CV):
                 settings.append(
                     gamma_setting(
                         interval_s,
@@ -169,13 +173,14 @@ def trace(
         Path, typer.Argument(metavar="TRACE.csv", help="TIMESTAMP,ContextTokens,GeneratedTokens.")
     ],
     slowdown: Annotated[
-        float, typer.Option(min=1e-6, help="What the trace's times are multiplied by.")
+        float,
+        real_option(min=1e-6, help="What the trace's times are multiplied by."),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the results; a run there goes on.")] = Path(
         "out/trace"
     ),
-    start: Annotated[float, typer.Option(min=0.0, help="Seconds of the trace to skip.")] = 0.0,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Of a segment, on our clock.")] = 60.0,
+    start: Annotated[float, real_option(min=0.0, help="Seconds of the trace to skip.")] = 0.0,
+    seconds: Annotated[float, real_option(min=1.0, help="Of a segment, on our clock.")] = 60.0,
     segments: Annotated[int, typer.Option(min=1, help="Pieces, one behind the other.")] = 2,
     max_tokens: Annotated[
         int | None,

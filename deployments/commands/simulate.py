@@ -1,11 +1,13 @@
 """`paceline simulate`: what a policy would do on up to thousands of replicas, before they are
 bought."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deployments.commands.numbers import real_option
 from deployments.commands.terminal import INTERRUPTED, Terminal
 
 if TYPE_CHECKING:
@@ -29,15 +31,18 @@ def simulate(
         typer.Option(help="CSV instead: TIMESTAMP, ContextTokens, GeneratedTokens."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Requests a second on average: a trace's time is scaled.")
+        float | None,
+        real_option(help="Requests a second on average: a trace's time is scaled."),
     ] = None,
     requests: Annotated[
         int | None, typer.Option(min=1, help="How many [default: 1000, or the trace's].")
     ] = None,
     day: Annotated[
         float,
-        typer.Option(
-            min=0.0, max=0.99, help="Swing of the rate over the run as over a day; 0: none."
+        real_option(
+            min=0.0,
+            max=0.99,
+            help="Swing of the rate over the run as over a day; 0: none.",
         ),
     ] = 0.0,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="With --gamma.")] = 128,
@@ -49,7 +54,8 @@ def simulate(
         str, typer.Option(help="Chance of a draft token whose forerunners were right, by position.")
     ] = "0.7",
     spread: Annotated[
-        float, typer.Option(min=0.0, max=0.5, help="Its standard deviation over requests.")
+        float,
+        real_option(min=0.0, max=0.5, help="Its standard deviation over requests."),
     ] = 0.0,
     arms: Annotated[str, typer.Option(help="Policies to compare.")] = (
         "off,fixed-2,fixed-4,table,adaptive"
@@ -57,10 +63,11 @@ def simulate(
     max_num_seqs: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Sequences that a replica runs at once.")
     ] = None,
-    slo_ttft: Annotated[float, typer.Option(help="Objective: seconds to the first token.")] = 2.0,
-    slo_tpot_ms: Annotated[float, typer.Option(help="Objective: ms a token after it.")] = 50.0,
+    slo_ttft: Annotated[float, real_option(help="Objective: seconds to the first token.")] = 2.0,
+    slo_tpot_ms: Annotated[float, real_option(help="Objective: ms a token after it.")] = 50.0,
     slo_share: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Of the requests that must keep both.")
+        float,
+        real_option(min=0.0, max=1.0, help="Of the requests that must keep both."),
     ] = 0.95,
     search: Annotated[
         bool,
@@ -104,8 +111,6 @@ def simulate(
     from deployments.simulate.run import simulate as run
     from engine.errors import ConfigError
 
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise ConfigError(f"{json_file}: there is no folder {json_file.absolute().parent}")
     for name, value in (("--slo-ttft", slo_ttft), ("--slo-tpot-ms", slo_tpot_ms)):
         if not value > 0:
             raise ConfigError(f"{name} must be above 0, got {value:g}")
@@ -115,6 +120,7 @@ def simulate(
     arrivals, what = _arrivals(
         gamma, trace, rate, requests, day, prompt_tokens, new_tokens, seed, profile.max_model_len
     )
+    _require_places(json_file, report_folder)
     scaling = None
     if max_replicas:
         targets = Targets(
@@ -228,6 +234,30 @@ def _arrivals(
     return fitting, what
 
 
+def _require_places(json_file: Path | None, report_folder: Path | None) -> None:
+    """Before anything is simulated: a run may take hours. Makes the report's folder. Raises
+    ConfigError."""
+    from engine.errors import ConfigError
+
+    if json_file is not None:
+        folder = json_file.absolute().parent
+        if not folder.is_dir():
+            raise ConfigError(f"--json {json_file}: there is no folder {folder}")
+        if json_file.is_dir():
+            raise ConfigError(f"--json {json_file}: is a folder; name a file")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(f"--json {json_file}: {folder} can't be written in")
+    if report_folder is not None:
+        try:
+            report_folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"--report {report_folder}: can't be made a folder: {error.strerror or error}"
+            ) from None
+        if not os.access(report_folder, os.W_OK | os.X_OK):
+            raise ConfigError(f"--report {report_folder}: can't be written in")
+
+
 def _pair(text: str) -> tuple[float, float]:
     from engine.errors import ConfigError
 
@@ -249,7 +279,6 @@ def _write_report(
     from deployments.simulate.report import markdown
     from engine.files import replacing
 
-    folder.mkdir(parents=True, exist_ok=True)
     pictures = ["latency.png"]
     plot_latencies(document["arms"], folder / "latency.png")
     if points:

@@ -54,6 +54,24 @@ def test_bad_options_are_refused_by_name(arguments: list[str], said: str) -> Non
     assert said in str(result.exception)
 
 
+def test_places_that_cannot_be_written_are_refused_before_anything_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployments.simulate.run.simulate", lambda *_: pytest.fail("simulated"))
+    file = tmp_path / "file"
+    file.write_text("kept")
+    for option, place, said in (
+        ("--report", file, "can't be made a folder: File exists"),
+        ("--report", file / "within", "can't be made a folder: Not a directory"),
+        ("--json", tmp_path, "is a folder; name a file"),
+        ("--json", tmp_path / "none" / "x.json", "there is no folder"),
+    ):
+        result = call(*FEW, option, str(place))
+        assert isinstance(result.exception, ConfigError)
+        assert str(result.exception).startswith(f"{option} {place}: {said}")
+    assert file.read_text() == "kept"
+
+
 def test_what_was_simulated_before_a_stop_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,14 @@ def test_intervals_have_the_mean_and_the_cv_that_were_asked_for(cv: float) -> No
     assert np.std(intervals) / np.mean(intervals) == pytest.approx(cv, rel=0.03, abs=1e-6)
 
 
+@pytest.mark.parametrize("cv", [1e-200, 10.0, 100.0])
+def test_few_intervals_of_any_cv_end_where_they_are_to(cv: float) -> None:
+    for seed in range(50):
+        times = gamma_times(np.random.default_rng(seed), 1.0, cv, 2.0)
+        assert len(times) == 2
+        assert 0 <= times[0] <= times[1] == pytest.approx(2.0)
+
+
 def drawn(seed: int, interval_s: float = 0.5, cv: float = 1.0) -> Setting:
     return gamma_setting(interval_s, cv, seconds=20.0, segments=3, new_tokens=8, seed=seed)
 
@@ -117,6 +125,13 @@ def test_a_traces_lines_may_come_in_any_order(tmp_path: Path) -> None:
         (tmp_path / name / "chats.csv").write_text("".join([head, *order]))
     first, other = (read_trace(tmp_path / name / "chats.csv", SLICE) for name in ("a", "b"))
     assert first == other
+
+
+def test_a_trace_slowed_down_beyond_all_numbers_has_its_first_request(tmp_path: Path) -> None:
+    path = tmp_path / "chats.csv"
+    path.write_text(TRACE)
+    setting, _ = read_trace(path, replace(SLICE, slowdown=1e308))
+    assert [[one.at_s for one in part] for part in setting.segments] == [[0.0]]
 
 
 @pytest.mark.parametrize(
