@@ -173,8 +173,7 @@ def trace(
         Path, typer.Argument(metavar="TRACE.csv", help="TIMESTAMP,ContextTokens,GeneratedTokens.")
     ],
     slowdown: Annotated[
-        float,
-        real_option(min=1e-6, help="What the trace's times are multiplied by."),
+        float, real_option(min=1e-6, help="What the trace's times are multiplied by.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the results; a run there goes on.")] = Path(
         "out/trace"

@@ -31,8 +31,7 @@ def simulate(
         typer.Option(help="CSV instead: TIMESTAMP, ContextTokens, GeneratedTokens."),
     ] = None,
     rate: Annotated[
-        float | None,
-        real_option(help="Requests a second on average: a trace's time is scaled."),
+        float | None, real_option(help="Requests a second on average: a trace's time is scaled.")
     ] = None,
     requests: Annotated[
         int | None, typer.Option(min=1, help="How many [default: 1000, or the trace's].")
@@ -40,9 +39,7 @@ def simulate(
     day: Annotated[
         float,
         real_option(
-            min=0.0,
-            max=0.99,
-            help="Swing of the rate over the run as over a day; 0: none.",
+            min=0.0, max=0.99, help="Swing of the rate over the run as over a day; 0: none."
         ),
     ] = 0.0,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="With --gamma.")] = 128,
@@ -54,8 +51,7 @@ def simulate(
         str, typer.Option(help="Chance of a draft token whose forerunners were right, by position.")
     ] = "0.7",
     spread: Annotated[
-        float,
-        real_option(min=0.0, max=0.5, help="Its standard deviation over requests."),
+        float, real_option(min=0.0, max=0.5, help="Its standard deviation over requests.")
     ] = 0.0,
     arms: Annotated[str, typer.Option(help="Policies to compare.")] = (
         "off,fixed-2,fixed-4,table,adaptive"
@@ -66,8 +62,7 @@ def simulate(
     slo_ttft: Annotated[float, real_option(help="Objective: seconds to the first token.")] = 2.0,
     slo_tpot_ms: Annotated[float, real_option(help="Objective: ms a token after it.")] = 50.0,
     slo_share: Annotated[
-        float,
-        real_option(min=0.0, max=1.0, help="Of the requests that must keep both."),
+        float, real_option(min=0.0, max=1.0, help="Of the requests that must keep both.")
     ] = 0.95,
     search: Annotated[
         bool,
