@@ -186,6 +186,16 @@ def test_unlike_runs_are_refused() -> None:
     assert "1 (1 to 1)" in compare(a, other, across_machines=True)
 
 
+def test_two_drafts_are_compared_and_two_targets_are_not() -> None:
+    a = document("a", LOW, weights="1", drafter_settings={"weights": "2"})
+    told = compare(
+        a, document("b", LOW, weights="1", drafter_settings={"weights": "3"}), across_machines=False
+    )
+    assert "| low | off | 1 (1 to 1) |" in told
+    with pytest.raises(ConfigError, match='not measure the same: weights was "1" and is now "4"'):
+        compare(a, document("b", LOW, weights="4"), across_machines=False)
+
+
 @pytest.mark.parametrize("stopped", ["A", "B"])
 def test_a_run_that_was_stopped_is_not_compared(stopped: str) -> None:
     """One that has its first segment alone would stand against one that has both."""
