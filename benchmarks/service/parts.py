@@ -71,6 +71,12 @@ class Scope:
             return Shape(3 if self.quick else 20, 8, 8)
         return Shape(16 if self.quick else 64, 16, 64)
 
+    def long_shape(self, concurrency: int) -> Shape:
+        """Of a round whose time is that of decoding."""
+        if concurrency == 1:
+            return Shape(1 if self.quick else 4, 128, 128)
+        return Shape(16 if self.quick else 48, 64, 64)
+
 
 @dataclass(slots=True)
 class Measured:
@@ -78,6 +84,8 @@ class Measured:
 
     first_token: dict[int, dict[str, list[Round]]] = field(default_factory=dict)
     """By concurrency and arm."""
+    pace: dict[int, dict[str, list[Round]]] = field(default_factory=dict)
+    """The same, of long answers."""
     streaming: Streaming = field(default_factory=Streaming)
     held: Held = field(default_factory=Held)
     faults: dict[str, dict[Fault, FaultRuns]] = field(default_factory=dict)
@@ -87,6 +95,19 @@ class Measured:
 
 
 def first_token(scope: Scope, begin: Begin, measured: Measured) -> None:
+    _beside_alone(scope, begin, scope.shape, measured.first_token)
+
+
+def pace(scope: Scope, begin: Begin, measured: Measured) -> None:
+    _beside_alone(scope, begin, scope.long_shape, measured.pace)
+
+
+def _beside_alone(
+    scope: Scope,
+    begin: Begin,
+    shape: Callable[[int], Shape],
+    found: dict[int, dict[str, list[Round]]],
+) -> None:
     """The same chats through HTTP and in the engine alone, in turns: each server idles while the
     other one is asked."""
     begin("starting the application")
@@ -102,12 +123,12 @@ def first_token(scope: Scope, begin: Begin, measured: Measured) -> None:
                         await interleaved(
                             arms,
                             scope.asks(0),
-                            scope.shape(concurrency),
+                            shape(concurrency),
                             concurrency=concurrency,
                             first=100 * number,
                             repeats=scope.repeats,
                             begin=begin,
-                            rounds=measured.first_token.setdefault(concurrency, {}),
+                            rounds=found.setdefault(concurrency, {}),
                         )
 
             asyncio.run(measure())
@@ -176,6 +197,7 @@ def resilient(scope: Scope, begin: Begin, measured: Measured) -> None:
 
 PARTS: dict[str, Callable[[Scope, Begin, Measured], None]] = {
     "ttft": first_token,
+    "pace": pace,
     "streaming": streaming,
     "load": load,
     "faults": faults,
@@ -188,6 +210,7 @@ def steps(scope: Scope, parts: Sequence[str]) -> int:
     rounds = scope.repeats + 1
     of_part = {
         "ttft": 2 + len(CONCURRENCIES) * rounds,
+        "pace": 2 + len(CONCURRENCIES) * rounds,
         "streaming": 1 + rounds,
         "load": 3,
         "faults": sum(2 + len(todo) for _, todo in scope.faults()),

@@ -17,6 +17,8 @@ def tables(measured: Measured) -> Iterator[Table]:
     """Of the parts that were measured."""
     if any(measured.first_token.values()):
         yield _first_token(measured)
+    if any(measured.pace.values()):
+        yield _pace(measured)
     if measured.streaming.chunks:
         yield _throughput(measured)
         yield _chunks(measured)
@@ -34,6 +36,9 @@ def as_json(measured: Measured) -> dict[str, Any]:
     return {
         "first_token_ms": {
             str(concurrency): _ttfts(rounds) for concurrency, rounds in measured.first_token.items()
+        },
+        "pace_tokens_per_second": {
+            str(concurrency): _rates(rounds) for concurrency, rounds in measured.pace.items()
         },
         "streaming": {
             "tokens_per_second": _rates(streaming.rounds),
@@ -88,6 +93,21 @@ def _first_token(measured: Measured) -> Table:
                 str(concurrency),
                 *(str(Spread.of(_ttfts(rounds)[arm])) for arm in (ALONE, OVER_HTTP)),
                 str(added_ms(rounds[OVER_HTTP], rounds[ALONE])),
+            )
+    return table
+
+
+def _pace(measured: Measured) -> Table:
+    table = Table(title="long answers, streamed, tokens/s")
+    for column in ("concurrency", ALONE, OVER_HTTP, "share lost"):
+        table.add_column(column, justify="right")
+    for concurrency, rounds in measured.pace.items():
+        if len(rounds) == 2:
+            rates = _rates(rounds)
+            table.add_row(
+                str(concurrency),
+                *(str(Spread.of(rates[arm])) for arm in (ALONE, OVER_HTTP)),
+                str(lost_share(rounds[OVER_HTTP], rounds[ALONE])),
             )
     return table
 
