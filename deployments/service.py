@@ -8,6 +8,7 @@ blocks within a step.
 
 import asyncio
 import dataclasses
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -27,7 +28,7 @@ from deployments.limits import Limits
 from deployments.openai.replies import JsonObject
 from deployments.openai.tokenization import DetokenizeReply, TokenizeReply
 from engine.core import EngineStatus
-from engine.errors import RequestError
+from engine.errors import EngineFull, RequestError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -212,6 +213,9 @@ class GenerationService:
         except RequestError:
             self._tell(RequestRecord(Outcome.INVALID))
             raise
+        except EngineFull:
+            self._tell(RequestRecord(Outcome.FULL))
+            raise
         except TimeoutError:
             self._tell(RequestRecord(Outcome.DEADLINE))
             raise DeadlinePassed from None
@@ -225,6 +229,5 @@ class GenerationService:
 def _timeout_in(body: Mapping[str, Any]) -> float | None:
     """What it allows, if that can be told; whatever else is refused when it is read."""
     limit = body.get("timeout")
-    if not isinstance(limit, int | float) or isinstance(limit, bool):
-        return None
-    return limit if limit > 0 else None
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    return float(limit) if is_number and 0 < limit <= sys.float_info.max else None

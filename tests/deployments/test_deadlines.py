@@ -138,6 +138,16 @@ async def test_the_client_sees_its_own_error(tokenizer: PreTrainedTokenizerFast)
     assert caught.value.status_code == 408
 
 
+@pytest.mark.parametrize("bad", ["0", "-1", '"5"', "true", "1e400", "1" + "0" * 400])
+async def test_a_field_that_is_no_number_of_seconds(
+    tokenizer: PreTrainedTokenizerFast, bad: str
+) -> None:
+    app = App(tokenizer, tokens(tokenizer, "abc"))
+    content = '{"model": "tiny", "prompt": "a", "timeout": ' + bad + "}"
+    response = await app.post("/v1/completions", content=content)
+    assert_error(response, 400, "invalid_value", "timeout", "timeout")
+
+
 @pytest.mark.parametrize("bad", ["0", "-1", "nan", "inf", "soon", ""])
 async def test_a_header_that_is_no_time(tokenizer: PreTrainedTokenizerFast, bad: str) -> None:
     app = App(tokenizer, tokens(tokenizer, "abc"))

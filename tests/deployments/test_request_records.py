@@ -27,8 +27,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
 class Setup:
     def __init__(self, tokenizer: PreTrainedTokenizerFast, *scripts: Sequence[Step]) -> None:
         self.records: list[RequestRecord] = []
+        self.loop = FakeLoop(*scripts)
         self.service = GenerationService(
-            FakeLoop(*scripts),
+            self.loop,
             tokenizer,
             "tiny",
             max_model_len=64,
@@ -107,7 +108,23 @@ async def test_a_client_that_leaves_when_all_is_there(tokenizer: PreTrainedToken
 
 async def test_one_whose_time_is_up(tokenizer: PreTrainedTokenizerFast) -> None:
     setup = Setup(tokenizer, [(5,), asyncio.Event()])
-    job = await setup.service.prepare_completion(BODY, timeout_s=0.05)
     with pytest.raises(DeadlinePassed):
-        await setup.service.whole(job)
+        await setup.service.whole(await setup.service.prepare_completion(BODY, timeout_s=0.05))
     assert setup.outcomes == [Outcome.DEADLINE]
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(None, Outcome.DEADLINE), (EngineFull("64 grammars are waiting", 1), Outcome.FULL)],
+)
+async def test_one_that_ends_while_it_is_prepared(
+    tokenizer: PreTrainedTokenizerFast, error: EngineFull | None, outcome: Outcome
+) -> None:
+    setup = Setup(tokenizer, [(5,)])
+    setup.loop.refuses_grammars = error
+    if error is None:
+        setup.loop.holds_grammars.clear()
+    body = BODY | {"structured_outputs": {"regex": "a"}}
+    with pytest.raises(DeadlinePassed if error is None else EngineFull):
+        await setup.service.prepare_completion(body, timeout_s=0.05 if error is None else None)
+    assert setup.outcomes == [outcome]
