@@ -229,5 +229,6 @@ class GenerationService:
 def _timeout_in(body: Mapping[str, Any]) -> float | None:
     """What it allows, if that can be told; whatever else is refused when it is read."""
     limit = body.get("timeout")
-    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
-    return float(limit) if is_number and 0 < limit <= sys.float_info.max else None
+    if not isinstance(limit, int | float) or isinstance(limit, bool):
+        return None
+    return float(limit) if 0 < limit <= sys.float_info.max else None
