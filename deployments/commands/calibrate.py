@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from deployments.commands.numbers import real_option
 from deployments.commands.terminal import INTERRUPTED, Terminal
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def calibrate(
     again: Annotated[bool, typer.Option("--again", help="Measure what is known already.")] = False,
     acceptance: Annotated[
         float | None,
-        typer.Option(
+        real_option(
             min=0.0,
             max=1.0,
             help="Assumed share of draft tokens that are kept, of those whose forerunners were "

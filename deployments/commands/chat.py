@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deployments.commands.numbers import real_option
 from deployments.commands.options import ApiKey, bearer
 from engine.errors import ConfigError
 
@@ -77,7 +78,7 @@ def chat(
         str | None, typer.Option(help="Model to ask; the first one served if left out.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="0 always takes the likeliest token; the default is 1.")
+        float | None, real_option(help="0 always takes the likeliest token; the default is 1.")
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="New tokens of one answer at most.")

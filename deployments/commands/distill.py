@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from deployments.commands.numbers import real_option
 from deployments.commands.options import Compile, Device, Dtype
 from deployments.commands.terminal import INTERRUPTED, Terminal
 
@@ -38,7 +39,7 @@ def distill(
     ] = 8192,
     minutes: Annotated[
         float | None,
-        typer.Option(help="For all of it; without it, until all prompts are learned from."),
+        real_option(help="For all of it; without it, until all prompts are learned from."),
     ] = None,
     labels: Annotated[
         Literal["soft", "hard"],

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from deployments.commands.numbers import whole_numbers
+from deployments.commands.numbers import real_option, whole_numbers
 from deployments.commands.options import Compile, Device, Dtype
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def evaluate_draft(
     batch_sizes: Annotated[str, typer.Option(help="Sequences at once.")] = "1,2,4,8,16",
     lengths: Annotated[str, typer.Option(help="Draft lengths beside 0.")] = "1,2,3,4,6,8",
     new_tokens: Annotated[int, typer.Option(min=8, help="Tokens of each answer.")] = 64,
-    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,
+    temperature: Annotated[float, real_option(min=0.0, max=2.0, help="0 is greedy.")] = 0.0,
     max_prompts: Annotated[int, typer.Option(min=1, help="Of all files together.")] = 160,
     dtype: Dtype = "auto",
     device: Device = "auto",

@@ -1,29 +1,37 @@
 """No option with a real number takes one that is none, or that has no end."""
 
-from collections.abc import Iterator
-from typing import get_type_hints
+from collections.abc import Callable, Iterator
+from typing import Any, get_type_hints
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from deployments.cli import app
-from deployments.commands.bench import bench_app
 from deployments.commands.numbers import numbers
-from deployments.commands.simulate import simulate
 from engine.errors import ConfigError
 
 NEEDED = {
     "simulate": ["simulate", "--cost", "a100-7b"],
     "traffic": ["bench", "traffic"],
     "trace": ["bench", "trace", "chats.csv", "--slowdown", "1"],
+    "chat": ["chat"],
+    "calibrate": ["calibrate"],
+    "distill": ["distill", "--target", "model", "--out", "draft"],
+    "evaluate_draft": ["draft", "eval", "--target", "model"],
 }
+
+
+def commands(group: typer.Typer) -> Iterator[Callable[..., Any]]:
+    yield from (info.callback for info in group.registered_commands if info.callback is not None)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            yield from commands(inner.typer_instance)
 
 
 def options() -> Iterator[tuple[str, str]]:
     """(command, option)"""
-    for command in (simulate, *(info.callback for info in bench_app.registered_commands)):
-        assert command is not None
+    for command in commands(app):
         for name, kind in get_type_hints(command).items():
             if kind in (float, float | None):
                 yield command.__name__, f"--{name.replace('_', '-')}"
@@ -37,8 +45,13 @@ def test_options_were_found() -> None:
     assert len(OPTIONS) > 20
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "many"])
-@pytest.mark.parametrize(("command", "option"), OPTIONS)
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        *((command, option, "nan") for command, option in OPTIONS),
+        *(("simulate", "--slo-ttft", value) for value in ("inf", "-inf", "many")),
+    ],
+)
 def test_what_is_no_finite_number_is_refused(command: str, option: str, value: str) -> None:
     arguments = [*NEEDED[command], option, value]
     error = CliRunner().invoke(app, arguments, standalone_mode=False).exception
