@@ -94,18 +94,24 @@ def decide(
     choices, changed = [], []
     for batch_size in range(1, max_batch + 1):
         rounds = Rounds(cost, acceptance_of(batch_size), batch_size, max_len, context)
-        choice = rounds.thrifty()
+        best = rounds.best()
+        choice = rounds.thrifty(best)
         if previous is not None:
             before = previous(batch_size)
             held = rounds.choice(Lengths(*(min(length, max_len) for length in before)))
-            is_shorter = all(map(operator.le, choice.lengths, held.lengths))
-            least = 1.0 + (_SHORTER if is_shorter else 1.0) * min_gain
-            if choice.tokens_per_second <= least * held.tokens_per_second:
-                choice = held
+            if not _is_worth(choice, held, min_gain):
+                # What thrift gave away may be what is missing.
+                choice = best if _is_worth(best, held, min_gain) else held
             if choice.lengths != before:
                 changed.append(batch_size)
         choices.append(choice)
     return Decision(tuple(choices), tuple(changed))
+
+
+def _is_worth(choice: Choice, held: Choice, min_gain: float) -> bool:
+    is_shorter = all(map(operator.le, choice.lengths, held.lengths))
+    least = 1.0 + (_SHORTER if is_shorter else 1.0) * min_gain
+    return choice.tokens_per_second > least * held.tokens_per_second
 
 
 def rungs_of(decision: Decision) -> tuple[tuple[int, int], ...]:
@@ -194,10 +200,10 @@ class Rounds:
             found = other
         return found
 
-    def thrifty(self) -> Choice:
+    def thrifty(self, best: Choice) -> Choice:
         """The shortest lengths that are nearly as good as the best."""
-        found = self.best()
-        least = found.tokens_per_second / (1.0 + THRIFT)
+        found = best
+        least = best.tokens_per_second / (1.0 + THRIFT)
         for source in (0, 1):
             if source and not self._shares[1]:
                 break

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policy.acceptance import Acceptance, Source
@@ -164,6 +164,7 @@ def test_gains_above_the_minimum_change_the_length_where_they_are() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.05, 0.95), st.lists(st.integers(0, MAX_LEN), min_size=12, max_size=12))
+@example(0.9296875, [2] * 12)  # only without thrift is it worth a change
 def test_what_is_kept_is_nearly_the_best(chance: float, before: list[int]) -> None:
     cost, acceptance = CostModel(grid()), kept(chance)
     for choice in decided(cost, acceptance, lambda size: alike(before[size - 1])).choices:
