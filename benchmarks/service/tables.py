@@ -1,6 +1,6 @@
 """What was measured, as tables, and as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -84,30 +84,32 @@ def _cpu(measured: Measured) -> dict[str, Spread]:
 
 
 def _first_token(measured: Measured) -> Table:
-    table = Table(title="to the first token, ms: medians of rounds")
-    for column in ("concurrency", ALONE, OVER_HTTP, "added"):
-        table.add_column(column, justify="right")
-    for concurrency, rounds in measured.first_token.items():
-        if len(rounds) == 2:
-            table.add_row(
-                str(concurrency),
-                *(str(Spread.of(_ttfts(rounds)[arm])) for arm in (ALONE, OVER_HTTP)),
-                str(added_ms(rounds[OVER_HTTP], rounds[ALONE])),
-            )
-    return table
+    title = "to the first token, ms: medians of rounds"
+    return _beside_alone(title, measured.first_token, _ttfts, "added", added_ms)
 
 
 def _pace(measured: Measured) -> Table:
-    table = Table(title="long answers, streamed, tokens/s")
-    for column in ("concurrency", ALONE, OVER_HTTP, "share lost"):
+    title = "long answers, streamed, tokens/s"
+    return _beside_alone(title, measured.pace, _rates, "share lost", lost_share)
+
+
+def _beside_alone(
+    title: str,
+    by_concurrency: dict[int, dict[str, list[Round]]],
+    figures: Callable[[dict[str, list[Round]]], dict[str, list[float]]],
+    difference: str,
+    of_rounds: Callable[[list[Round], list[Round]], Spread],
+) -> Table:
+    """`difference`: what `of_rounds` says of the rounds over HTTP and those alone."""
+    table = Table(title=title)
+    for column in ("concurrency", ALONE, OVER_HTTP, difference):
         table.add_column(column, justify="right")
-    for concurrency, rounds in measured.pace.items():
+    for concurrency, rounds in by_concurrency.items():
         if len(rounds) == 2:
-            rates = _rates(rounds)
             table.add_row(
                 str(concurrency),
-                *(str(Spread.of(rates[arm])) for arm in (ALONE, OVER_HTTP)),
-                str(lost_share(rounds[OVER_HTTP], rounds[ALONE])),
+                *(str(Spread.of(figures(rounds)[arm])) for arm in (ALONE, OVER_HTTP)),
+                str(of_rounds(rounds[OVER_HTTP], rounds[ALONE])),
             )
     return table
 
