@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,39 +30,21 @@ def serve(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[Any]:
         process.kill()
 
 
-def test_it_comes_up_answers_and_goes_at_one_ctrl_c(serve: Any) -> None:
-    running: ServeProcess = serve(served_model_name="my model's name")
-    eventually(lambda: running.has_said("curl .*\n"), "it is ready")
-    ready = running.says(r"Ready after \d+ s: (http\S+) serves my model's name, policy fixed 2")
-    assert ready, running.log.read_text()
-    assert ready[1] == f"http://127.0.0.1:{running.port}"
-    sample = running.says(r"curl (.*)\n")
-    assert sample
-    url, *_, body = shlex.split(sample[1])
-    answer = httpx.post(url, json={**json.loads(body), "max_tokens": 4}, timeout=WAIT_S)
-    assert answer.json()["usage"]["completion_tokens"] == 4
-
-    # As a terminal does it: to all processes of the group.
-    os.killpg(running.process.pid, signal.SIGINT)
-    assert running.exit_code() == 0, running.log.read_text()
-    assert "Traceback" not in running.log.read_text()
-    eventually(lambda: running.survivors() == [], "no process is left")
+@pytest.fixture
+def patient(tiny_settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of replicas that end only after their requests."""
+    return {**tiny_settings["replicas"], "graceful_shutdown_timeout_s": WAIT_S}
 
 
-@pytest.mark.parametrize("to_group", [True, False])
-def test_a_stream_ends_by_itself_after_a_ctrl_c(serve: Any, to_group: bool) -> None:
-    running: ServeProcess = serve(
-        replicas={"num_cpus": 0.5, "graceful_shutdown_timeout_s": WAIT_S},
-    )
-    eventually(lambda: running.has_said("Ready after"), "it is ready")
-    body = {"model": "tiny", "prompt": "Once", "max_tokens": MANY_TOKENS, "stream": True}
+def assert_a_stream_ends_and_nothing_is_left(
+    running: ServeProcess, model: str, interrupt: Callable[[], None]
+) -> None:
+    """Once interrupted amid an answer, it gives the whole answer and goes without a fault."""
+    body = {"model": model, "prompt": "Once", "max_tokens": MANY_TOKENS, "stream": True}
     with httpx.stream("POST", f"{running.url}/v1/completions", json=body, timeout=WAIT_S) as answer:
         lines = (line for line in answer.iter_lines() if line)
         next(lines)
-        if to_group:
-            os.killpg(running.process.pid, signal.SIGINT)
-        else:
-            os.kill(running.process.pid, signal.SIGINT)
+        interrupt()
         eventually(lambda: running.has_said("Stopping; requests in flight may finish"), "it stops")
         *_, last, done = lines
     assert done == "data: [DONE]"
@@ -73,8 +55,30 @@ def test_a_stream_ends_by_itself_after_a_ctrl_c(serve: Any, to_group: bool) -> N
     eventually(lambda: running.survivors() == [], "no process is left")
 
 
-def test_the_death_of_the_proxy_is_told(serve: Any) -> None:
-    running: ServeProcess = serve()
+def test_it_comes_up_answers_and_goes_at_one_ctrl_c(serve: Any, patient: dict[str, Any]) -> None:
+    running: ServeProcess = serve(served_model_name="my model's name", replicas=patient)
+    eventually(lambda: running.has_said("curl .*\n"), "it is ready")
+    ready = running.says(r"Ready after \d+ s: (http\S+) serves my model's name, policy fixed 2")
+    assert ready, running.log.read_text()
+    assert ready[1] == f"http://127.0.0.1:{running.port}"
+    sample = running.says(r"curl (.*)\n")
+    assert sample
+    url, *_, body = shlex.split(sample[1])
+    answer = httpx.post(url, json={**json.loads(body), "max_tokens": 4}, timeout=WAIT_S)
+    assert answer.json()["usage"]["completion_tokens"] == 4
+
+    assert_a_stream_ends_and_nothing_is_left(
+        running,
+        "my model's name",
+        # As a terminal does it: to all processes of the group.
+        lambda: os.killpg(running.process.pid, signal.SIGINT),
+    )
+
+
+def test_the_death_of_the_proxy_is_told_and_it_goes_at_a_signal_to_it_alone(
+    serve: Any, patient: dict[str, Any]
+) -> None:
+    running: ServeProcess = serve(replicas=patient)
     eventually(lambda: running.has_said("Ready after"), "it is ready")
     (proxy,) = [pid for pid in running.survivors() if b"ProxyActor" in command_line(pid)]
     # Serve starts another one as soon as it misses this one: stopped, it is only silent.
@@ -83,6 +87,9 @@ def test_the_death_of_the_proxy_is_told(serve: Any) -> None:
     os.kill(proxy, signal.SIGCONT)
     eventually(lambda: running.has_said("Healthy again"), "it is healthy")
     assert running.process.poll() is None, running.log.read_text()
+    assert_a_stream_ends_and_nothing_is_left(
+        running, "tiny", lambda: os.kill(running.process.pid, signal.SIGINT)
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,11 +25,11 @@ HEALTH_S = 10.0
 BODY = {"model": "tiny", "prompt": "Once", "max_tokens": CONTEXT_TOKENS, "stream": True}
 
 
-@pytest.fixture
-def url(tmp_path: Path, tiny_settings: dict[str, Any]) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory, tiny_settings: dict[str, Any]) -> Iterator[str]:
     limits = {"max_num_seqs": NUM_RUNNING, "max_num_waiting": NUM_WAITING}
     settings = {**tiny_settings, "engine": {**tiny_settings["engine"], **limits}}
-    running = ServeProcess.start(tmp_path, settings)
+    running = ServeProcess.start(tmp_path_factory.mktemp("overload"), settings)
     try:
         eventually(lambda: running.has_said("Ready after"), "it is ready")
         yield running.url
