@@ -57,6 +57,7 @@ def main() -> None:
         for number in range(1 + repeats):
             begin("the first start" if number == 0 else f"start {number + 1}")
             starts.append(_start(args.model))
+        compiled_bytes = _size(Path(home) / "compiled")
     if len(starts) < 2:
         return  # stopped before there was anything to compare
     first, warm = starts[0], starts[1:]
@@ -74,6 +75,8 @@ def main() -> None:
             "warm": warm,
             "warm_ready_seconds": asdict(ready),
             "warm_answered_seconds": asdict(answered),
+            "compiled_bytes": compiled_bytes,
+            "model_bytes": _size(resolve_model(args.model)),
         }
         write_json(args.json, results, goals)
 
@@ -129,6 +132,11 @@ def _start(model: str) -> dict[str, Any]:
         "answered_s": answered_s,
         "costs_known_s": measured_s,
     }
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files in there."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _print(console: Console, first: dict[str, Any], warm: list[dict[str, Any]]) -> None:
